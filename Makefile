@@ -1,0 +1,38 @@
+# Everything lives in a virtual environment of its own. Override with: make VENV=/some/where PYTHON=python3.12 test
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test test-all check bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/01_first_pipeline.py
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "not heavy" $(PYTEST_ARGS)
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+# Debian's python3 may come without ensurepip: then virtualenv, kept beside the environment, makes it.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV) 2>/dev/null \
+	|| { rm -rf $(VENV) && $(PYTHON) -m pip install --quiet --target $(VENV)-bootstrap virtualenv \
+	     && PYTHONPATH=$(VENV)-bootstrap $(PYTHON) -m virtualenv --quiet $(VENV); }
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[data,train]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $@ $(VENV)/.demo
+
+clean:
+	rm -rf $(VENV) $(VENV)-bootstrap build src/*.egg-info .pytest_cache .ruff_cache .hypothesis

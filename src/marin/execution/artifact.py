@@ -1,0 +1,70 @@
+"""The typed result of a step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from marin.errors import ArtifactTypeError, OutputError
+
+A = TypeVar("A", bound="Artifact")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a step made. Subclass it as a frozen dataclass; the fields are kept as JSON in the record.
+
+    ``path`` is where the data lies. It is set when the artifact is loaded, and is not part of the record.
+    """
+
+    path: str = field(init=False, default="", compare=False)
+
+    def verify(self) -> None:
+        """Raise if the data at ``path`` can't be read by those who will use it.
+
+        Called once on the finished build before it is published. The default finds no fault.
+        """
+
+    @classmethod
+    def from_source(cls, path: str, config: Mapping[str, Any]) -> Self:
+        """The artifact that describes adopted data at ``path``, with what ``adopt(config=...)`` said about it.
+
+        The default takes the fields from ``config``; a type that can read its own data overrides this.
+        """
+        del path
+        return decode_result(cls, config, what="config of the adopted source")
+
+
+def at_path(artifact: A, path: str) -> A:
+    """A copy of ``artifact`` whose data lies at ``path``."""
+    copy = dataclasses.replace(artifact)
+    object.__setattr__(copy, "path", path)
+    return copy
+
+
+def encode_result(artifact: Artifact) -> dict[str, Any]:
+    """The JSON of an artifact's fields. Raises ``OutputError`` that names the field which is not JSON."""
+    result: dict[str, Any] = {}
+    for spec in dataclasses.fields(artifact):
+        if spec.name == "path":
+            continue
+        try:
+            result[spec.name] = msgspec.to_builtins(getattr(artifact, spec.name))
+        except (TypeError, ValueError) as fault:
+            raise OutputError(
+                f"{type(artifact).__name__}.{spec.name} can't be kept in the record: {fault}. "
+                "Fields of an artifact are JSON values or dataclasses of them"
+            ) from fault
+    return result
+
+
+def decode_result(artifact_type: type[A], result: Mapping[str, Any], *, what: str) -> A:
+    """The artifact whose fields are ``result``. Raises ``ArtifactTypeError`` that names the field at fault."""
+    try:
+        return msgspec.convert(dict(result), artifact_type)
+    except (msgspec.ValidationError, TypeError) as fault:
+        raise ArtifactTypeError(f"the {what} does not fit {artifact_type.__name__}: {fault}") from fault

@@ -1,0 +1,89 @@
+"""Where handles get the version that their author left open."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Final
+
+from marin.errors import UnusedOverrideError
+from marin.execution.identity import checked_name, checked_version
+
+AMBIENT_VERSION: Final = "<ambient>"
+"""Stands for "the version is left to the build context"; compared by value, and no valid version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionCodex:
+    """Which version a handle gets whose author left it open: an override by name, else ``default``."""
+
+    default: str = "dev"
+    overrides: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        checked_version(self.default, "the build")
+        for name, version in self.overrides.items():
+            checked_version(version, checked_name(name))
+
+
+@dataclass(slots=True)
+class _Build:
+    codex: VersionCodex
+    open_names: set[str] = field(default_factory=set[str])
+    written: dict[str, str] = field(default_factory=dict[str, str])
+
+
+_BUILD: ContextVar[_Build | None] = ContextVar("marin_build_context", default=None)
+
+
+@contextlib.contextmanager
+def build_context(codex: VersionCodex) -> Iterator[VersionCodex]:
+    """Handles that are made inside, and leave their version open, get it from ``codex``.
+
+    Raises ``UnusedOverrideError`` at the end for an override that no handle used.
+
+    >>> with build_context(VersionCodex(default="2026.07.01", overrides={"tokens": "anna-dev"})):
+    ...     ambient_version("tokens"), ambient_version("model")
+    ('anna-dev', '2026.07.01')
+    """
+    build = _Build(codex)
+    token = _BUILD.set(build)
+    try:
+        yield codex
+    finally:
+        _BUILD.reset(token)
+    _check_overrides(build)
+
+
+def ambient_version(name: str) -> str:
+    """The version for a handle called ``name`` whose author left it open: ``dev`` outside a build context."""
+    build = _BUILD.get()
+    if build is None:
+        return "dev"
+    build.open_names.add(name)
+    return build.codex.overrides.get(name, build.codex.default)
+
+
+def note_written_version(name: str, version: str) -> None:
+    """Remember a handle with a version of its own, so that an override of it can be explained."""
+    build = _BUILD.get()
+    if build is not None:
+        build.written[name] = version
+
+
+def _check_overrides(build: _Build) -> None:
+    for name, version in build.codex.overrides.items():
+        if name in build.open_names:
+            continue
+        if name in build.written:
+            raise UnusedOverrideError(
+                f"override {name}={version} has no effect: the script gives {name} the version "
+                f"{build.written[name]}. Leave version= out there to choose it from outside"
+            )
+        near = difflib.get_close_matches(name, sorted(build.open_names | build.written.keys()), n=1, cutoff=0.5)
+        known = ", ".join(sorted(build.open_names)) or "none"
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UnusedOverrideError(f"override {name}={version} matches no handle: {hint}Handles with an open version: {known}")

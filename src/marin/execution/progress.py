@@ -1,0 +1,44 @@
+"""How a running step says how far it is.
+
+A step function calls ``report``; whoever watches the step (a terminal, a log, a file that the supervisor reads)
+installs a sink. Without one, reports go nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a step is: ``done`` of ``total`` (0: not known) ``unit``, and a short ``note`` such as ``loss 3.21``."""
+
+    done: float
+    total: float
+    unit: str
+    note: str = ""
+
+
+Sink = Callable[[Progress], None]
+
+_SINK: ContextVar[Sink | None] = ContextVar("marin_progress_sink", default=None)
+
+
+def report(done: float, total: float = 0, unit: str = "", note: str = "") -> None:
+    """Say how far the running step is. Cheap: call it as often as you like, it is thinned out where it is shown."""
+    sink = _SINK.get()
+    if sink is not None:
+        sink(Progress(done, total, unit, note))
+
+
+@contextlib.contextmanager
+def progress_sink(sink: Sink) -> Iterator[None]:
+    """Send the reports made inside to ``sink``."""
+    token = _SINK.set(sink)
+    try:
+        yield
+    finally:
+        _SINK.reset(token)
