@@ -1,0 +1,75 @@
+"""How a run goes about its work; none of it is identity."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from marin.errors import ConfigurationError
+
+LEASE_SECONDS = 90.0
+"""How long a silent holder keeps the lease. Three missed heartbeats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run goes about its work.
+
+    - ``prefix``: the store; ``None``: ``MARIN_PREFIX``, else ``./marin_store``.
+    - ``region``: what ``ctx.region`` says.
+    - ``only``: names, or ``name@version``, of the steps that may be built; the rest is taken as it is. Empty: all.
+    - ``max_concurrent``: steps at a time; ``None``: the number of usable cores.
+    - ``fail_fast``: start nothing more once a step has failed.
+    - ``durable``: force what is published onto the disk; ``None``: ``MARIN_DURABLE``, else yes.
+    - ``lease_seconds``: how long a silent builder keeps its lease.
+    """
+
+    prefix: str | None = None
+    region: str | None = None
+    only: tuple[str, ...] = ()
+    max_concurrent: int | None = None
+    fail_fast: bool = False
+    durable: bool | None = None
+    lease_seconds: float = LEASE_SECONDS
+
+    def __post_init__(self) -> None:
+        if self.max_concurrent is not None and self.max_concurrent < 1:
+            raise ConfigurationError(f"max_concurrent is {self.max_concurrent}: at least one step must be able to run")
+        if self.lease_seconds <= 0:
+            raise ConfigurationError(f"lease_seconds is {self.lease_seconds}: give a time in seconds above 0")
+
+
+def is_durable(options: RunOptions, environ: Mapping[str, str]) -> bool:
+    """Whether to force data onto the disk: the option, else ``MARIN_DURABLE`` (``0`` or ``1``), else yes."""
+    if options.durable is not None:
+        return options.durable
+    text = environ.get("MARIN_DURABLE", "1")
+    if text not in ("0", "1"):
+        raise ConfigurationError(f"MARIN_DURABLE={text!r}: set it to 1 (the default) or 0")
+    return text == "1"
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_OPTIONS: ContextVar[RunOptions | None] = ContextVar("marin_run_options", default=None)
+
+
+def ambient_options() -> RunOptions:
+    """The options of the surrounding ``run_options``, else the defaults."""
+    return _OPTIONS.get() or RunOptions()
+
+
+@contextlib.contextmanager
+def run_options(options: RunOptions) -> Iterator[RunOptions]:
+    """Runs that are started inside, and say nothing else, use ``options``: how the command line reaches a script."""
+    token = _OPTIONS.set(options)
+    try:
+        yield options
+    finally:
+        _OPTIONS.reset(token)
