@@ -1,0 +1,226 @@
+"""Files and folders of a disk: locked, replaced as a whole, made durable, removed. Raises plain ``OSError``.
+
+A lock is a ``flock`` on the folder's own descriptor, so that there is no lock file to go stale or to be deleted. The
+kernel drops it with its process. Each caller opens a descriptor of its own, which makes it hold between threads too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import random
+import shutil
+import stat
+import time
+
+from marin.errors import StoreBusyError
+
+TEMPORARY = ".marin-tmp-"
+"""Starts the name of an unfinished file, and of a folder on its way out. Never listed."""
+
+_FIRST_PAUSE = 0.0002
+_LONGEST_PAUSE = 0.02
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
+
+
+def temporary_name() -> str:
+    """A name that no other process on any host makes."""
+    return f"{TEMPORARY}{os.urandom(8).hex()}"
+
+
+def lock_folder(path: str, *, exclusive: bool, timeout: float) -> int | None:
+    """A descriptor of the folder at ``path``, locked: end with ``unlock_folder``. None: no folder is there.
+
+    Raises ``StoreBusyError`` when others keep the lock for longer than ``timeout`` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            folder = os.open(path, _FOLDER_FLAGS)
+        except FileNotFoundError:
+            return None
+        try:
+            _acquire(folder, path, exclusive=exclusive, deadline=deadline, timeout=timeout)
+            # While we waited the folder may have been removed or moved, and another one made at its path.
+            if _lies_at(folder, path):
+                return folder
+        except BaseException:
+            os.close(folder)
+            raise
+        unlock_folder(folder)
+
+
+def unlock_folder(folder: int) -> None:
+    """Ends a lock."""
+    try:
+        # Closing is not enough: a child that another thread forks at this moment shares the lock with us.
+        fcntl.flock(folder, fcntl.LOCK_UN)
+    finally:
+        os.close(folder)
+
+
+def _acquire(folder: int, path: str, *, exclusive: bool, deadline: float, timeout: float) -> None:
+    operation = (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return fcntl.flock(folder, operation)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise StoreBusyError(
+                    f"{path}: another process has kept this folder locked for more than {timeout:g} s. "
+                    f"`fuser {path}` shows which one: wait for it, or end it if it is stuck; then try again"
+                ) from None
+        # Jitter, so that waiters that were turned away together don't come back together.
+        time.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _lies_at(folder: int, path: str) -> bool:
+    ours = os.fstat(folder)
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return ours.st_ino == there.st_ino and ours.st_dev == there.st_dev
+
+
+def make_folders(path: str, *, durable: bool) -> None:
+    """Makes the folder and those above it where they are missing. Raises ``FileExistsError`` if a file is there."""
+    try:
+        os.mkdir(path)
+    except FileNotFoundError:
+        make_folders(os.path.dirname(path), durable=durable)
+        # From the start, as somebody may remove the empty parent in between.
+        make_folders(path, durable=durable)
+    except FileExistsError:
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise
+    else:
+        if durable:
+            sync_one(os.path.dirname(path))
+
+
+def read_file(path: str, *, folder: int | None = None) -> bytes | None:
+    """The bytes of the file at ``path`` (below the descriptor ``folder``). None: absent, or a link to nothing."""
+    try:
+        file = os.open(path, os.O_RDONLY, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+    try:
+        parts: list[bytes] = []
+        while part := os.read(file, 1 << 20):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(file)
+
+
+def replace_file(folder: int, name: str, data: bytes, *, durable: bool) -> None:
+    """Puts ``data`` at ``name`` in the open ``folder``, whole: at every moment the name has its old or its new bytes.
+
+    Where it raises, nothing has changed, unless it is the last step (the folder's fsync) that failed.
+    """
+    scratch = temporary_name()
+    # 0o666 and no mkstemp: the umask decides who may read it, and a setgid folder gives it its group.
+    file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+    try:
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            if durable:
+                os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(scratch, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        remove_file(scratch, folder=folder)
+        raise
+    if durable:
+        sync_descriptor(folder)
+
+
+def remove_file(path: str, *, folder: int | None = None) -> None:
+    """Removes a file. Absent is fine."""
+    try:
+        os.unlink(path, dir_fd=folder)
+    except FileNotFoundError:
+        return
+
+
+def remove_unfinished_files(folder: int) -> None:
+    """Removes files that killed writers left in a folder which the caller has locked, so that no writer is in it."""
+    for name in os.listdir(folder):
+        if name.startswith(TEMPORARY) and stat.S_ISREG(os.lstat(name, dir_fd=folder).st_mode):
+            remove_file(name, folder=folder)
+
+
+def remove_tree(path: str) -> None:
+    """Removes a folder that nobody can reach by its old name any more. Others may be removing it as well."""
+    if os.path.islink(path):
+        return remove_file(path)
+    # Faults are ignored at first: another remover is always one file ahead or behind.
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.lexists(path):
+            _allow_removal(path)
+            shutil.rmtree(path)
+    return None
+
+
+def remove_unfinished_removals(parent: str) -> None:
+    """Removes the folders below ``parent`` whose removal was cut short, as well as it goes."""
+    for name in os.listdir(parent):
+        if name.startswith(TEMPORARY) and os.path.isdir(f"{parent}/{name}"):
+            with contextlib.suppress(OSError):
+                remove_tree(f"{parent}/{name}")
+
+
+def _allow_removal(path: str) -> None:
+    """Steps may leave folders that are read-only even for their owner."""
+    os.chmod(path, stat.S_IRWXU)
+    for folder, names, _files in os.walk(path):
+        for name in names:
+            if not os.path.islink(f"{folder}/{name}"):
+                os.chmod(f"{folder}/{name}", stat.S_IRWXU)
+
+
+def sync_one(path: str) -> None:
+    """Makes a file, or the entries of a folder, survive a power cut."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        sync_descriptor(opened)
+    finally:
+        os.close(opened)
+
+
+def sync_descriptor(opened: int) -> None:
+    """As ``sync_one``, for what is open. File systems that can't do that for folders order them by themselves."""
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+
+
+def sync_tree(path: str) -> None:
+    """Makes the folder at ``path`` and all below it durable: files first, then the folders that name them."""
+    for folder, _names, files in os.walk(path, topdown=False, onerror=_raise):
+        for name in files:
+            file = f"{folder}/{name}"
+            # A link is an entry of its folder. Opening a pipe would wait for its other end.
+            if stat.S_ISREG(os.lstat(file).st_mode):
+                sync_one(file)
+        sync_one(folder)
+    sync_one(os.path.dirname(path))
+
+
+def _raise(error: OSError) -> None:
+    raise error

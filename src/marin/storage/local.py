@@ -1,0 +1,277 @@
+"""A store on a disk, shared by every process that sees it.
+
+Hosts may share it through a file system whose ``flock`` on folders holds between hosts (Lustre with ``flock``, GPFS,
+CephFS). NFS keeps such a lock within one host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import final
+
+from marin.errors import NotBuiltError, OutputError, StoreBusyError
+from marin.storage import folder as folders
+from marin.storage.faults import translated_faults
+from marin.storage.store import BUILDS_FOLDER, Names, checked_path
+
+LOCK_TIMEOUT = 60.0
+"""Seconds to wait for a folder's lock. It is held for one small write or a few renames, never for a whole build."""
+
+
+@final
+class LocalStore:
+    """A ``BuildStore`` below the folder ``root``, which is made by the first write.
+
+    ``durable``: what a method has put there survives a power cut. Without it a swap takes microseconds, not
+    milliseconds; processes that are killed lose nothing either way.
+
+    A file changes while its folder's lock is held, so ``write`` and ``compare_and_swap`` may be mixed. A method that
+    raises ``StoreError`` may have done its work when only making it durable has failed: read back to know.
+    """
+
+    publishes_by_moving: bool = True
+
+    def __init__(self, root: str | Path, *, durable: bool = True, lock_timeout: float = LOCK_TIMEOUT) -> None:
+        self.root = os.path.abspath(root)
+        self.durable = durable
+        self._lock_timeout = lock_timeout
+        self._base = self.root.rstrip("/") + "/"
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.root!r}, durable={self.durable})"
+
+    # Locations
+
+    def url(self, path: str) -> str:
+        return self._base + checked_path(path) if path else self.root
+
+    def relative(self, url: str) -> str | None:
+        if not url.startswith("/"):
+            return None
+        for location in (os.path.normpath(url), os.path.realpath(url)):
+            for root in (self.root, os.path.realpath(self.root)):
+                if location == root:
+                    return ""
+                if location.startswith(root.rstrip("/") + "/"):
+                    return location.removeprefix(root).lstrip("/")
+        return None
+
+    # Files
+
+    def read(self, path: str) -> bytes | None:
+        location = self._base + checked_path(path)
+        with translated_faults(location, writing=False):
+            return folders.read_file(location)
+
+    def write(self, path: str, data: bytes) -> None:
+        location = self._base + checked_path(path)
+        folder, _, name = location.rpartition("/")
+        with translated_faults(location, writing=True), self._locked(folder, create=True) as locked:
+            assert locked is not None
+            folders.replace_file(locked, name, data, durable=self.durable)
+
+    def compare_and_swap(self, path: str, expected: bytes | None, new: bytes) -> bool:
+        location = self._base + checked_path(path)
+        folder, _, name = location.rpartition("/")
+        with translated_faults(location, writing=True), self._locked(folder, create=expected is None) as locked:
+            # All through the descriptor: the folder that is locked is the one that is changed, whatever its path.
+            if locked is None or folders.read_file(name, folder=locked) != expected:
+                return False
+            folders.replace_file(locked, name, new, durable=self.durable)
+            return True
+
+    def list(self, path: str) -> Names:
+        location = self.url(path)
+        with translated_faults(location, writing=False):
+            try:
+                with os.scandir(location) as entries:
+                    return sorted(
+                        f"{entry.name}/" if entry.is_dir() else entry.name
+                        for entry in entries
+                        if not entry.name.startswith(folders.TEMPORARY)
+                        and (not entry.is_symlink() or os.path.exists(entry.path))
+                    )
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def delete(self, path: str) -> None:
+        location = self._base + checked_path(path)
+        with translated_faults(location, writing=True):
+            if os.path.isdir(location) and not os.path.islink(location):
+                self._remove_folder(location, timeout=self._lock_timeout)
+                return
+            folder, _, name = location.rpartition("/")
+            with self._locked(folder, create=False) as locked:
+                if locked is not None:
+                    folders.remove_file(name, folder=locked)
+                    self._sync(locked)
+
+    # Folders
+
+    def make_folder(self, path: str) -> None:
+        location = self._base + checked_path(path)
+        with translated_faults(location, writing=True):
+            while True:
+                folders.make_folders(os.path.dirname(location), durable=self.durable)
+                # An empty parent may be tidied away by somebody in between.
+                with contextlib.suppress(FileNotFoundError):
+                    os.mkdir(location)
+                    break
+            if self.durable:
+                folders.sync_one(os.path.dirname(location))
+
+    def move_folder(self, source: str, target: str) -> None:
+        old, new = self._base + checked_path(source), self._base + checked_path(target)
+        with translated_faults(new, writing=True), self._locked(old, create=False) as locked:
+            while locked is not None and os.path.lexists(old):
+                folders.make_folders(os.path.dirname(new), durable=self.durable)
+                if os.path.lexists(new):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+                with contextlib.suppress(FileNotFoundError):  # as in make_folder
+                    os.rename(old, new)
+                    break
+            else:
+                raise NotBuiltError(f"{old} is not there: it was removed or moved by somebody else; look and try again")
+            if self.durable:
+                folders.sync_one(os.path.dirname(new))
+                folders.sync_one(os.path.dirname(old))
+
+    def sync(self, path: str) -> None:
+        location = self.url(path)
+        if self.durable:
+            with translated_faults(location, writing=True):
+                folders.sync_tree(location)
+
+    # Publishing
+
+    def publish(self, record_path: str, expected: bytes, new: bytes, build_folder: str) -> bool:
+        record, build = self._base + checked_path(record_path), self._base + checked_path(build_folder)
+        folder, _, name = record.rpartition("/")
+        with translated_faults(record, writing=True), self._locked(folder, create=False) as locked:
+            if locked is None or folders.read_file(name, folder=locked) != expected:
+                return False
+            entries = sorted(os.listdir(build))
+            _refuse_reserved(entries, name, build)
+            folders.remove_unfinished_files(locked)
+            present = os.listdir(locked)
+            self._set_aside(folder, [entry for entry in present if entry in entries or not entry.startswith(".")])
+            try:
+                self._move(entries, build, folder)
+                self._sync(locked)
+                folders.replace_file(locked, name, new, durable=self.durable)
+            except BaseException:
+                # Only the last fsync can fail with the record written: then the data stays where the record says.
+                if folders.read_file(name, folder=locked) == expected:
+                    self._move([entry for entry in entries if os.path.lexists(f"{folder}/{entry}")], folder, build)
+                raise
+        _remove_if_empty(build)
+        _remove_if_empty(f"{folder}/{BUILDS_FOLDER}")
+        return True
+
+    def unpublish(self, record_path: str, expected: bytes | None, new: bytes, into: str) -> bool:
+        record, target = self._base + checked_path(record_path), self._base + checked_path(into)
+        folder, _, name = record.rpartition("/")
+        with translated_faults(record, writing=True), self._locked(folder, create=expected is None) as locked:
+            if locked is None or folders.read_file(name, folder=locked) != expected:
+                return False
+            folders.remove_unfinished_files(locked)
+            strays = [entry for entry in os.listdir(locked) if not entry.startswith(".")]
+            clashing = [entry for entry in strays if os.path.lexists(f"{target}/{entry}")]
+            self._set_aside(folder, clashing)
+            moving = sorted(set(strays).difference(clashing))
+            if moving:
+                folders.make_folders(target, durable=self.durable)
+                self._move(moving, folder, target)
+                self._sync(locked)
+            folders.replace_file(locked, name, new, durable=self.durable)
+            return True
+
+    # Reading while others remove
+
+    @contextlib.contextmanager
+    def hold(self, path: str) -> Generator[None]:
+        location = self._base + checked_path(path)
+        with translated_faults(location, writing=False):
+            locked = folders.lock_folder(location, exclusive=False, timeout=self._lock_timeout)
+        if locked is None:
+            raise NotBuiltError(f"{location} is not there any more: somebody has removed or replaced it; run again")
+        try:
+            yield
+        finally:
+            folders.unlock_folder(locked)
+
+    def remove_unheld(self, path: str) -> bool:
+        location = self._base + checked_path(path)
+        with translated_faults(location, writing=True):
+            try:
+                self._remove_folder(location, timeout=0)
+            except StoreBusyError:
+                return False
+        return True
+
+    # What the methods above share
+
+    @contextlib.contextmanager
+    def _locked(self, folder: str, *, create: bool) -> Generator[int | None]:
+        """The descriptor of the locked folder. None: it is not there, and was not to be made."""
+        while (locked := folders.lock_folder(folder, exclusive=True, timeout=self._lock_timeout)) is None and create:
+            folders.make_folders(folder, durable=self.durable)
+        try:
+            yield locked
+        finally:
+            if locked is not None:
+                folders.unlock_folder(locked)
+
+    def _remove_folder(self, location: str, *, timeout: float) -> None:
+        locked = folders.lock_folder(location, exclusive=True, timeout=timeout)
+        if locked is None:
+            return
+        parent = os.path.dirname(location)
+        # Out of reach first: nobody ever sees a folder that is half there, also if we are killed while removing it.
+        doomed = f"{parent}/{folders.temporary_name()}"
+        try:
+            os.rename(location, doomed)
+        finally:
+            folders.unlock_folder(locked)
+        if self.durable:
+            folders.sync_one(parent)
+        folders.remove_tree(doomed)
+        folders.remove_unfinished_removals(parent)
+
+    def _set_aside(self, folder: str, entries: Iterable[str]) -> None:
+        """Moves entries of ``folder`` where they are in nobody's way and can be found."""
+        if entries := sorted(entries):
+            stamp = time.strftime("%Y%m%d-%H%M%S")
+            aside = f"{folder}/{BUILDS_FOLDER}/stray-{stamp}-{os.urandom(4).hex()}"
+            folders.make_folders(aside, durable=self.durable)
+            self._move(entries, folder, aside)
+
+    def _move(self, entries: Iterable[str], source: str, target: str) -> None:
+        for entry in entries:
+            os.rename(f"{source}/{entry}", f"{target}/{entry}")
+        if self.durable:
+            folders.sync_one(target)
+
+    def _sync(self, locked: int) -> None:
+        if self.durable:
+            folders.sync_descriptor(locked)
+
+
+def _refuse_reserved(entries: Iterable[str], record: str, build: str) -> None:
+    for entry in entries:
+        if entry in (record, BUILDS_FOLDER) or entry.startswith(folders.TEMPORARY):
+            raise OutputError(
+                f"{build}/{entry}: this name belongs to Marin itself, the step must not write it at the top of its "
+                "output folder: let it use another name, or a folder below"
+            )
+
+
+def _remove_if_empty(folder: str) -> None:
+    # Not empty, not there, not ours: whatever the reason, it can stay.
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
