@@ -1,0 +1,42 @@
+"""Describe an artifact, decide whether it must be built, build it once.
+
+Read in this order: identity, lazy, context, fingerprint, record, plan, schedule, step_runner, runner.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from marin.execution.artifact import Artifact
+from marin.execution.build_context import VersionCodex, build_context
+from marin.execution.context import StepContext
+from marin.execution.identity import ArtifactId
+from marin.execution.lazy import ArtifactStep
+from marin.execution.options import RunOptions
+from marin.execution.remote import remote
+
+if TYPE_CHECKING:
+    from marin.execution.runner import load, lower, plan, resolve, run
+
+__all__ = [
+    "Artifact",
+    "ArtifactId",
+    "ArtifactStep",
+    "RunOptions",
+    "StepContext",
+    "VersionCodex",
+    "build_context",
+    "load",
+    "lower",
+    "plan",
+    "remote",
+    "resolve",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Describing a pipeline must not pay for running one: the runner is imported at its first use.
+    if name in ("load", "lower", "plan", "resolve", "run"):
+        import marin.execution.runner as runner  # noqa: PLC0415
+
+        return getattr(runner, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -86,4 +86,6 @@ def _check_overrides(build: _Build) -> None:
         near = difflib.get_close_matches(name, sorted(build.open_names | build.written.keys()), n=1, cutoff=0.5)
         known = ", ".join(sorted(build.open_names)) or "none"
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UnusedOverrideError(f"override {name}={version} matches no handle: {hint}Handles with an open version: {known}")
+        raise UnusedOverrideError(
+            f"override {name}={version} matches no handle: {hint}Handles with an open version: {known}"
+        )

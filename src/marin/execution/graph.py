@@ -76,7 +76,8 @@ def lower(*handles: Step) -> StepGraph:
 
 def _cycle(path: list[ArtifactId], again: ArtifactId) -> str:
     circle = [*path[path.index(again) :], again]
-    return f"these steps depend on each other in a circle: {' → '.join(map(str, circle))}. Break it by giving one a new name"
+    path_text = " → ".join(map(str, circle))
+    return f"these steps depend on each other in a circle: {path_text}. Break it by giving one of them a new name"
 
 
 def _check_twins(twins: Iterable[tuple[Step, Step]]) -> None:

@@ -57,7 +57,9 @@ def parse_artifact_id(text: str) -> ArtifactId:
     """
     name, at, version = text.partition("@")
     if not at:
-        raise InvalidNameError(f"{text!r} has no version: write NAME@VERSION, such as {name or 'tokenized/poems'}@2026.07.01")
+        raise InvalidNameError(
+            f"{text!r} has no version: write NAME@VERSION, such as {name or 'tokenized/poems'}@2026.07.01"
+        )
     return artifact_id(name, version)
 
 
@@ -112,7 +114,7 @@ def checked_version(version: object, name: str) -> str:
     """``version`` itself, or ``InvalidVersionError`` that shows a valid one."""
     if not isinstance(version, str):
         raise InvalidVersionError(f"the version of {name!r} is text, not {type(version).__name__}: {version!r}")
-    if is_mutable(version) and _segment_fault(version) in (None, "segment 'dev' is a version; give it as version='dev'"):
+    if version == "dev" or (is_mutable(version) and _segment_fault(version) is None):
         return version
     if _DATE_VERSION.fullmatch(version) and _real_date(version):
         return version

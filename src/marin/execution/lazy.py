@@ -145,7 +145,7 @@ class ArtifactStep(Generic[T]):
         config: Mapping[str, Any] | None = None,
         expected_fingerprint: str | None = None,
     ) -> ArtifactStep[K]:
-        """Bring data that was made elsewhere into the graph. Nothing is copied; a record with its provenance is written.
+        """Bring data that was made elsewhere into the graph: nothing is copied, a record tells its provenance.
 
         ``source`` (or ``adopt_source``, the same) is the path or URL of the data. ``config`` says what the data does
         not say of itself. A later change of ``source`` under one version is reported as drift.
@@ -155,7 +155,9 @@ class ArtifactStep(Generic[T]):
         """
         path = source if source is not None else adopt_source
         if not path or (source is not None and adopt_source is not None and source != adopt_source):
-            raise ConfigurationError(f"adopt({name!r}): give the place of the data once, as source='/data/...' or a URL")
+            raise ConfigurationError(
+                f"adopt({name!r}): give the place of the data once, as source='/data/...' or a URL"
+            )
         return ArtifactStep(
             name=name,
             version=version,
@@ -179,12 +181,16 @@ class ArtifactStep(Generic[T]):
         if len(ways) > 1 and ways != ["run", "pin"]:
             raise ConfigurationError(f"{self.id}: {' and '.join(ways)} exclude each other")
         if not ways:
-            raise ConfigurationError(f"{self.id} has no step function: give run=function, or adopt or pin existing data")
+            raise ConfigurationError(
+                f"{self.id} has no step function: give run=function, or adopt or pin existing data"
+            )
         function = self.run.function if isinstance(self.run, RemoteFunction) else self.run
         if isinstance(function, str) and not _FUNCTION_NAME.fullmatch(function):
             raise ConfigurationError(f"{self.id}: run={function!r} is not of the form 'package.module:function'")
         if function is not None and not isinstance(function, str) and not callable(function):
-            raise ConfigurationError(f"{self.id}: run is {type(function).__name__}, which can't be called: {function!r}")
+            raise ConfigurationError(
+                f"{self.id}: run is {type(function).__name__}, which can't be called: {function!r}"
+            )
         if not (isinstance(self.artifact_type, type) and issubclass(self.artifact_type, Artifact)):
             raise ConfigurationError(f"{self.id}: artifact_type={self.artifact_type!r} is not a subclass of Artifact")
         if self.expected_fingerprint is not None and not _EXPECTED.fullmatch(self.expected_fingerprint):
@@ -206,7 +212,9 @@ def _checked_deps(step: ArtifactStep[Any]) -> tuple[ArtifactStep[Any], ...]:
     deps = tuple(given)
     for position, dep in enumerate(deps):
         if not isinstance(dep, ArtifactStep):
-            raise ConfigurationError(f"{step.id}: deps[{position}] is {type(dep).__name__}, not an ArtifactStep: {dep!r}")
+            raise ConfigurationError(
+                f"{step.id}: deps[{position}] is {type(dep).__name__}, not an ArtifactStep: {dep!r}"
+            )
     return deps
 
 
@@ -225,7 +233,7 @@ def _own_fields(step: ArtifactStep[Any]) -> Iterator[tuple[str, Any]]:
     for cls in type(step).__mro__:
         if cls is ArtifactStep:
             break
-        names = [*cls.__dict__, *cls.__dict__.get("__annotations__", {})]
+        names = [*cls.__dict__, *(spec.name for spec in dataclasses.fields(cls))]
         for name in names:
             value = getattr(step, name, None)
             if name.startswith("_") or name in base or name in seen or callable(value):

@@ -1,0 +1,165 @@
+"""Getting the lease of an artifact: taking it, waiting for whoever has it, taking it over from the dead."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import secrets
+
+from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError
+from marin.execution.graph import Step
+from marin.execution.held_record import HeldRecord
+from marin.execution.observe import check_data
+from marin.execution.record import (
+    BUILDS_FOLDER,
+    Attempt,
+    Build,
+    Lease,
+    Record,
+    State,
+    build_folder,
+    decode_record,
+    encode_record,
+    new_build_id,
+    record_path,
+    timestamp,
+)
+from marin.execution.remote import RemoteFunction
+from marin.execution.run_state import RunState, Stopped
+from marin.storage.owner import SilenceWatch, describe, is_dead_here, this_process
+
+POLL_SECONDS = 0.1
+"""How often a waiting process looks at the record of what another one builds."""
+
+
+def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
+    """The lease; or the build of another process that we waited for."""
+    watch = SilenceWatch()
+    told: str | None = None
+    while True:
+        if run.stop.is_set():
+            raise Stopped
+        raw, record = _read(run, step)
+        if record is not None and record.build is not None and not step.id.is_mutable:
+            check_data(run.store, record, record.build)
+            return record.build
+        holder = (
+            record.attempt.lease if record is not None and record.state is State.BUILDING and record.attempt else None
+        )
+        if holder is None or is_dead_here(holder.owner) or watch.expired(raw or b"", holder.ttl_seconds):
+            if holder is not None:
+                run.reporter.noted(step.id, f"takes over from {describe(holder.owner)}, which is gone")
+            held = _take(run, step, raw, record)
+            if held is not None:
+                return held
+            continue
+        if (name := describe(holder.owner)) != told:
+            run.reporter.waiting(step.id, holder=name)
+            told = name
+        run.stop.wait(POLL_SECONDS)
+
+
+def _read(run: RunState, step: Step) -> tuple[bytes | None, Record | None]:
+    path = record_path(step.id.address)
+    raw = run.store.read(path)
+    if raw is None:
+        return None, None
+    try:
+        return raw, decode_record(raw, run.store.url(path))
+    except CorruptRecordError as torn:
+        run.reporter.noted(step.id, f"{torn}; it is replaced")
+        return raw, None
+
+
+def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -> HeldRecord | None:
+    """Write ``building`` over what was read. None: somebody else was faster."""
+    address = step.id.address
+    now = datetime.datetime.now(datetime.UTC)
+    before = record.attempt if record is not None else None
+    fingerprint = step.fingerprint()
+    attempt = Attempt(
+        build_id=new_build_id(now),
+        fingerprint_scheme=fingerprint.scheme,
+        fingerprint_digest=fingerprint.digest,
+        started=timestamp(now),
+        lease=Lease(
+            owner=this_process(),
+            nonce=secrets.token_hex(8),
+            term=before.lease.term + 1 if before is not None else 1,
+            ttl_seconds=run.options.lease_seconds,
+        ),
+    )
+    new = Record(
+        name=step.id.name,
+        version=step.id.version,
+        state=State.BUILDING,
+        build=record.build if record is not None else None,
+        attempt=attempt,
+    )
+    encoded = encode_record(new)
+    strays = [name for name in run.store.list(address) if not name.startswith(".")]
+    if strays and raw is None:
+        raise _occupied(run, step, strays)
+    if raw is None:
+        _check_nesting(run, step)
+    path = record_path(address)
+    if strays:
+        # Its publisher was killed after it had begun to move the data up: back with it, into its own folder.
+        folder = build_folder(address, before.build_id if before is not None else f"stray-{attempt.build_id}")
+        taken = run.store.unpublish(path, raw or b"", encoded, folder)
+    else:
+        taken = run.store.compare_and_swap(path, raw, encoded)
+    if not taken:
+        return None
+    held = HeldRecord(run.store, new, attempt, encoded)
+    _prepare_folder(run, step, held, before, record.build if record is not None else None)
+    return held
+
+
+def _occupied(run: RunState, step: Step, strays: list[str]) -> AddressOccupiedError:
+    place = run.store.url(step.id.address)
+    return AddressOccupiedError(
+        f"{step.id}: {place} has files but no record, so Marin did not make them: {', '.join(sorted(strays)[:3])}… "
+        "Move them away, or use them where they are with ArtifactStep.adopt(source=...)"
+    )
+
+
+def _check_nesting(run: RunState, step: Step) -> None:
+    parts = step.id.name.split("/")
+    for cut, segment in enumerate(parts, start=1):
+        outer = "/".join(parts[:cut])
+        if segment.endswith("-dev") and run.store.read(record_path(outer)) is not None:
+            raise NestedArtifactError(
+                f"{step.id} would lie inside the artifact at {run.store.url(outer)}: rename one of them"
+            )
+
+
+def _prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt | None, kept: Build | None) -> None:
+    """Make the folder of the attempt: empty, or with the work that a resumable step left behind."""
+    address = step.id.address
+    folder = build_folder(address, held.attempt.build_id)
+    old = build_folder(address, before.build_id) if before is not None else None
+    if old is not None and is_resumable(step) and not step.id.is_mutable and os.path.isdir(run.store.url(old)):
+        if before is not None and before.fingerprint_digest == held.attempt.fingerprint_digest:
+            # A builder that is only silent may wake up and write on: then it must not be into our folder.
+            is_gone = before.error is not None or is_dead_here(before.lease.owner)
+            (run.store.move_folder if is_gone else run.store.copy_folder)(old, folder)
+            run.reporter.noted(step.id, f"goes on from what the attempt of {before.started} left")
+        else:
+            run.reporter.noted(step.id, "starts anew: what an earlier attempt left was made by another recipe")
+    if not os.path.isdir(run.store.url(folder)):
+        run.store.make_folder(folder)
+    if before is not None or kept is not None:
+        _remove_old_builds(run, address, keep={held.attempt.build_id, os.path.basename(kept.data) if kept else ""})
+
+
+def _remove_old_builds(run: RunState, address: str, keep: set[str]) -> None:
+    """Remove the folders that no record names, unless somebody still reads them."""
+    for name in run.store.list(f"{address}/{BUILDS_FOLDER}"):
+        bare = name.rstrip("/")
+        if bare not in keep and not bare.startswith("stray-"):
+            run.store.remove_unheld(f"{address}/{BUILDS_FOLDER}/{bare}")
+
+
+def is_resumable(step: Step) -> bool:
+    return isinstance(step.run, RemoteFunction) and step.run.resumable

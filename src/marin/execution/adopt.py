@@ -1,0 +1,54 @@
+"""Data that was made elsewhere becomes an artifact: nothing is copied, its record says where it came from."""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+import msgspec
+
+from marin.execution.artifact import decode_result
+from marin.execution.graph import Step
+from marin.execution.observe import check_source, described_build, foreign_build, type_name
+from marin.execution.record import Build, RecordedFingerprint, timestamp
+from marin.execution.run_state import RunState
+
+
+def adopted_build(run: RunState, step: Step, build_id: str) -> Build:
+    """The build that points to ``step.source``. Raises ``SourceMissingError`` or ``ArtifactTypeError``."""
+    assert step.source is not None
+    source = step.source
+    path = source.path if "://" in source.path else os.path.abspath(os.path.expanduser(source.path))
+    check_source(step.id, path)
+    now = timestamp(datetime.datetime.now(datetime.UTC))
+    fingerprint = step.fingerprint()
+    recorded = RecordedFingerprint(scheme=fingerprint.scheme, digest=fingerprint.digest, payload=fingerprint.payload)
+    provenance = dict(run.provenance())
+    foreign = foreign_build(path)
+    if foreign is None:
+        build = described_build(step, path, source.config, build_id=build_id, now=now)
+        return msgspec.structs.replace(build, provenance=provenance)
+    record, made = foreign
+    result = {**made.result, **source.config}
+    decode_result(step.artifact_type, result, what=f"record at {path} (a {made.artifact_type})")
+    inner = made.source or (path if made.data == "." else f"{path}/{made.data}")
+    provenance["adopted_from"] = {
+        "artifact": str(record.id),
+        "build_id": made.build_id,
+        "finished": made.finished,
+        "fingerprint": f"{made.fingerprint.scheme}:{made.fingerprint.digest}",
+        "provenance": made.provenance,
+    }
+    return Build(
+        build_id=build_id,
+        data=inner,
+        source=inner,
+        fingerprint=recorded,
+        artifact_type=type_name(step.artifact_type),
+        result=result,
+        manifest=made.manifest,
+        started=now,
+        finished=now,
+        seconds=0.0,
+        provenance=provenance,
+    )

@@ -1,0 +1,152 @@
+"""The record of an artifact while this process holds its lease, and the thread that keeps such leases alive."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from marin.errors import LeaseLostError, StoreError
+from marin.execution.identity import ArtifactId
+from marin.execution.record import Attempt, Build, Record, State, encode_record, record_path
+from marin.storage.store import BuildStore
+
+
+class HeldRecord:
+    """A record that says ``building``, by us. Every change is a compare-and-swap against what we wrote last.
+
+    Whoever takes the lease over changes the file, and from then on every change of ours fails: a builder that lost
+    its lease can't publish, however late it wakes up.
+    """
+
+    def __init__(self, store: BuildStore, record: Record, attempt: Attempt, raw: bytes) -> None:
+        self._store = store
+        self._path = record_path(record.id.address)
+        self._record = record
+        self._raw = raw
+        self._lock = threading.Lock()
+        self.attempt = attempt
+        self.renewed = time.monotonic()
+        self.next_renewal = self.renewed + self.ttl_seconds / 3
+        self.is_lost = False
+
+    @property
+    def id(self) -> ArtifactId:
+        return self._record.id
+
+    @property
+    def ttl_seconds(self) -> float:
+        return self.attempt.lease.ttl_seconds
+
+    def renew(self) -> bool:
+        """Show that we live. False: not renewed, as the lease is lost or the store can't be written at the moment."""
+        lease = msgspec.structs.replace(self.attempt.lease, beat=self.attempt.lease.beat + 1)
+        attempt = msgspec.structs.replace(self.attempt, lease=lease)
+        with self._lock:
+            # Soon again, should the store fail now: one bad moment must not cost the lease.
+            self.next_renewal = time.monotonic() + self.ttl_seconds / 10
+            with contextlib.suppress(StoreError, OSError):
+                return self._swap(msgspec.structs.replace(self._record, attempt=attempt), attempt)
+        return False
+
+    def note_inputs(self, attempt: Attempt) -> None:
+        """Record what the attempt reads. Raises ``LeaseLostError``."""
+        with self._lock:
+            if not self._swap(msgspec.structs.replace(self._record, attempt=attempt), attempt):
+                raise self._lost()
+
+    def publish(self, build: Build, moved_from: str | None) -> None:
+        """Make ``build`` the artifact. ``moved_from``: the folder whose entries move up to the address first.
+
+        Raises ``LeaseLostError``; nothing has been moved then.
+        """
+        record = msgspec.structs.replace(self._record, state=State.BUILT, build=build, attempt=None)
+        raw = encode_record(record)
+        with self._lock:
+            if moved_from is None:
+                done = self._store.compare_and_swap(self._path, self._raw, raw)
+            else:
+                done = self._store.publish(self._path, self._raw, raw, moved_from)
+            self.is_lost = True  # whatever happened, there is nothing of ours to renew or to fail any more
+            if not done:
+                raise self._lost()
+
+    def fail(self, error: str, frame: str | None, log: str | None) -> bool:
+        """Record that the attempt failed. False: the lease was lost before, and the record is somebody else's."""
+        attempt = msgspec.structs.replace(self.attempt, error=error, frame=frame, log=log)
+        record = msgspec.structs.replace(self._record, state=State.FAILED, attempt=attempt)
+        with self._lock:
+            done = not self.is_lost and self._store.compare_and_swap(self._path, self._raw, encode_record(record))
+            self.is_lost = True
+            return done
+
+    def _swap(self, record: Record, attempt: Attempt) -> bool:
+        if self.is_lost:
+            return False
+        raw = encode_record(record)
+        if not self._store.compare_and_swap(self._path, self._raw, raw):
+            self.is_lost = True
+            return False
+        self._raw, self._record, self.attempt = raw, record, attempt
+        self.renewed = time.monotonic()
+        self.next_renewal = self.renewed + self.ttl_seconds / 3
+        return True
+
+    def _lost(self) -> LeaseLostError:
+        return LeaseLostError(
+            f"{self.id}: this builder was silent for more than {self.ttl_seconds:g} s and lost its lease to another; "
+            "what it made was not published"
+        )
+
+
+class LeaseKeeper:
+    """Renews the leases that this process holds, each at a third of its term, from one thread."""
+
+    def __init__(self, ttl_seconds: float) -> None:
+        """``ttl_seconds``: the shortest term among the leases to keep."""
+        self._idle_seconds = ttl_seconds / 6
+        self._held: dict[HeldRecord, Callable[[], None]] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    @contextlib.contextmanager
+    def keep(self, held: HeldRecord, renewed: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Renew ``held`` while inside; ``renewed`` is called after each renewal that succeeded."""
+        with self._changed:
+            self._held[held] = renewed
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="marin-leases", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._held[held]
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def _loop(self) -> None:
+        while due := self._wait_for_due():
+            for held, renewed in due:
+                if held.renew():
+                    renewed()
+
+    def _wait_for_due(self) -> list[tuple[HeldRecord, Callable[[], None]]]:
+        """Those whose renewal is due; empty when stopped."""
+        with self._changed:
+            while not self._stopped:
+                now = time.monotonic()
+                alive = [(held, renewed) for held, renewed in self._held.items() if not held.is_lost]
+                if due := [pair for pair in alive if pair[0].next_renewal <= now]:
+                    return due
+                # A lease that is taken meanwhile is due a third of its term later: this is soon enough to see it,
+                # and spares each short step a wake-up of this thread.
+                self._changed.wait(min([held.next_renewal - now for held, _ in alive] + [self._idle_seconds]))
+        return []

@@ -1,0 +1,137 @@
+"""What the store says about the steps of a graph: one read for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from marin.errors import CorruptRecordError, MarinError, NotBuiltError, SourceMissingError, StoreError
+from marin.execution.artifact import Artifact, decode_result, encode_result
+from marin.execution.graph import Step, StepGraph
+from marin.execution.identity import ArtifactId
+from marin.execution.plan import Observation
+from marin.execution.record import (
+    MANIFEST_NAME,
+    Build,
+    Record,
+    RecordedFingerprint,
+    data_path,
+    decode_record,
+    record_path,
+)
+from marin.storage.store import BuildStore
+
+
+def observe(store: BuildStore, graph: StepGraph) -> dict[ArtifactId, Observation]:
+    """Reads the record of each step, and looks whether the data that it names is there. Writes nothing."""
+    return {id_: observe_step(store, step) for id_, step in graph.steps.items()}
+
+
+def observe_step(store: BuildStore, step: Step) -> Observation:
+    """What the store says about one step. A torn record counts as none: the next build takes it over."""
+    try:
+        if step.pin is not None:
+            return Observation(pinned=pinned_build(step, step.pin))
+        record = read_record(store, step.id)
+        if record is not None and record.build is not None:
+            check_data(store, record, record.build)
+    except CorruptRecordError:
+        return Observation()
+    except (MarinError, OSError) as fault:
+        return Observation(fault=fault if isinstance(fault, MarinError) else StoreError(f"{step.id}: {fault}"))
+    return Observation(record=record)
+
+
+def read_record(store: BuildStore, id_: ArtifactId) -> Record | None:
+    """The record of ``id_``. None: there is none. Raises ``RecordError``."""
+    path = record_path(id_.address)
+    raw = store.read(path)
+    return None if raw is None else decode_record(raw, store.url(path))
+
+
+def build_url(store: BuildStore, record: Record, build: Build) -> str:
+    """Where the data of ``build`` lies: an absolute path, or the URL of adopted data."""
+    place = data_path(record.id.address, build)
+    return place if build.source is not None else store.url(place)
+
+
+def check_data(store: BuildStore, record: Record, build: Build) -> None:
+    """Raise unless the data of a complete build is where its record says."""
+    place = build_url(store, record, build)
+    if build.source is not None:
+        check_source(record.id, place)
+    elif not os.path.exists(f"{place}/{MANIFEST_NAME}"):
+        raise StoreError(
+            f"{record.id}: the record says that it was built {build.finished}, but its data is not in {place}. "
+            f"Put the data back, or remove the record with 'marin rm {record.id}' and run again"
+        )
+
+
+def check_source(id_: ArtifactId, source: str) -> None:
+    """Raise ``SourceMissingError`` unless adopted or pinned data is there."""
+    if "://" in source:
+        raise SourceMissingError(f"{id_}: {source} is a URL, and only data on local disks can be read: copy it to one")
+    if not os.path.exists(source):
+        raise SourceMissingError(
+            f"{id_}: {source} does not exist. Put the data back, or name the place where it is now"
+        )
+
+
+def pinned_build(step: Step, pin: str) -> Build:
+    """The build that a pinned step reads: the one of the record at ``pin`` if there is one, else the bare data."""
+    path = os.path.abspath(os.path.expanduser(pin)) if "://" not in pin else pin
+    check_source(step.id, path)
+    foreign = foreign_build(path)
+    if foreign is not None:
+        build = foreign[1]
+        check_type(step, build, f"record at {path}")
+        inner = build.source or (path if build.data == "." else f"{path}/{build.data}")
+        return msgspec.structs.replace(build, source=inner, data=inner)
+    return described_build(step, path, {}, build_id="pinned")
+
+
+def foreign_build(path: str) -> tuple[Record, Build] | None:
+    """The record of an artifact that lies at ``path``, and its complete build. None: no record there."""
+    place = f"{path}/.artifact.json"
+    try:
+        with open(place, "rb") as file:
+            raw = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    record = decode_record(raw, place)
+    if record.build is None:
+        raise NotBuiltError(f"{place}: that artifact is {record.state.value}, it has no complete build")
+    return record, record.build
+
+
+def described_build(step: Step, path: str, config: Mapping[str, Any], *, build_id: str, now: str = "") -> Build:
+    """A build that says of bare data at ``path`` what its type can read from it and what ``config`` adds."""
+    artifact = step.artifact_type.from_source(path, config)
+    fingerprint = step.fingerprint()
+    return Build(
+        build_id=build_id,
+        data=path,
+        source=path,
+        fingerprint=RecordedFingerprint(
+            scheme=fingerprint.scheme,
+            digest=fingerprint.digest,
+            payload={} if step.pin is not None else fingerprint.payload,
+        ),
+        artifact_type=type_name(step.artifact_type),
+        result=encode_result(artifact),
+        started=now,
+        finished=now,
+        seconds=0.0,
+    )
+
+
+def check_type(step: Step, build: Build, what: str) -> None:
+    """Raise ``ArtifactTypeError`` unless the result of ``build`` fits the type that the handle asks for."""
+    decode_result(step.artifact_type, build.result, what=f"{what} (a {build.artifact_type})")
+
+
+def type_name(artifact_type: type[Artifact]) -> str:
+    return f"{artifact_type.__module__}:{artifact_type.__qualname__}"

@@ -1,0 +1,54 @@
+"""What the steps of one run share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from marin.execution.artifact import Artifact, at_path, decode_result
+from marin.execution.events import Reporter
+from marin.execution.graph import Step
+from marin.execution.held_record import HeldRecord, LeaseKeeper
+from marin.execution.identity import ArtifactId
+from marin.execution.options import RunOptions
+from marin.execution.record import Build, data_path
+from marin.executors.executor import Executor
+from marin.storage.store import BuildStore
+
+
+class Stopped(Exception):  # not an error: the run was told to stop
+    """The run was told to stop while this step waited or ran."""
+
+
+@dataclass
+class RunState:
+    """What the steps of one run share. ``builds`` grows as steps are served and made."""
+
+    store: BuildStore
+    options: RunOptions
+    prefix: str
+    durable: bool
+    reporter: Reporter
+    executor: Executor
+    keeper: LeaseKeeper
+    provenance: Callable[[], dict[str, Any]]
+    builds: dict[ArtifactId, Build] = field(default_factory=dict[ArtifactId, Build])
+    stop: threading.Event = field(default_factory=threading.Event)
+    kill: threading.Event = field(default_factory=threading.Event)
+    held: dict[ArtifactId, HeldRecord] = field(default_factory=dict[ArtifactId, HeldRecord])
+    steps: Mapping[ArtifactId, Step] = field(default_factory=dict[ArtifactId, Step])
+
+    def artifact(self, id_: ArtifactId) -> Artifact:
+        """The typed artifact that this run uses for ``id_``."""
+        build = self.builds[id_]
+        step = self.steps[id_]
+        artifact = decode_result(step.artifact_type, build.result, what=f"record of {id_}")
+        return at_path(artifact, self.path(id_))
+
+    def path(self, id_: ArtifactId) -> str:
+        """Where the data that this run uses for ``id_`` lies."""
+        build = self.builds[id_]
+        place = data_path(id_.address, build)
+        return place if build.source is not None else self.store.url(place)

@@ -1,0 +1,281 @@
+"""Makes one artifact: takes its lease or waits for whoever has it, runs the step, publishes what it made."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from marin.errors import LeaseLostError, WorkerDiedError
+from marin.execution.acquire import take_or_wait
+from marin.execution.adopt import adopted_build
+from marin.execution.context import RunContext
+from marin.execution.events import Outcome
+from marin.execution.failure import Failure
+from marin.execution.graph import Step
+from marin.execution.held_record import HeldRecord
+from marin.execution.observe import type_name
+from marin.execution.progress import Progress, progress_sink
+from marin.execution.recipe import check_pure
+from marin.execution.record import (
+    BUILDS_FOLDER,
+    LOGS_FOLDER,
+    Build,
+    Input,
+    ManifestSummary,
+    RecordedFingerprint,
+    build_folder,
+    data_path,
+    log_path,
+    timestamp,
+)
+from marin.execution.remote import RemoteFunction
+from marin.execution.remote_call import RemoteCall
+from marin.execution.run_state import RunState, Stopped
+from marin.execution.step_body import Completed, execute, load_function
+
+POLL_SECONDS = 0.1
+"""How often a waiting process looks at the record of what another one builds."""
+
+GRACE_SECONDS = 10.0
+"""How long a step may take to save its work when the run is stopped, before it is killed."""
+
+MAX_LOST_LEASES = 3
+"""How often a step whose builder was silent for too long is tried again within one run."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a step was made, and the build that the run uses from now on."""
+
+    build: Build
+    outcome: Outcome
+
+
+def make(run: RunState, step: Step) -> Made:
+    """Make the artifact of ``step``, or get it from whoever makes it at the moment.
+
+    Raises what the step raised, ``Stopped``, or a ``StepError`` or ``StoreError``.
+    """
+    for attempt in range(1, MAX_LOST_LEASES + 1):
+        taken = take_or_wait(run, step)
+        if isinstance(taken, Build):
+            return Made(taken, Outcome.REUSED)
+        run.held[step.id] = taken
+        try:
+            return _Attempt(run, step, taken).run_and_publish()
+        except LeaseLostError as lost:
+            if attempt == MAX_LOST_LEASES or run.stop.is_set():
+                raise
+            run.reporter.noted(step.id, f"{lost}; trying again")
+        finally:
+            run.held.pop(step.id, None)
+    raise AssertionError("unreachable")
+
+
+class _Attempt:
+    """One attempt at a step, under its lease."""
+
+    def __init__(self, run: RunState, step: Step, held: HeldRecord) -> None:
+        self.run, self.step, self.held = run, step, held
+        self.build_id = held.attempt.build_id
+        self.address = step.id.address
+        self.folder = build_folder(self.address, self.build_id)
+        self.log = log_path(self.address, self.build_id)
+        self.started = time.monotonic()
+        self._call: RemoteCall | None = None
+
+    def run_and_publish(self) -> Made:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.run.keeper.keep(self.held, self._extend_worker))
+            try:
+                if self.step.source is not None:
+                    self.run.reporter.started(self.step.id, log=None)
+                    build = adopted_build(self.run, self.step, self.build_id)
+                    self.held.publish(build, None)
+                    return Made(build, Outcome.ADOPTED)
+                for id_ in {dep.id for dep in self.step.deps if dep.id.is_mutable}:
+                    stack.enter_context(self.run.store.hold(data_path(id_.address, self.run.builds[id_])))
+                return Made(self._publish(self._run_step()), Outcome.BUILT)
+            except BaseException as fault:
+                self._record_failure(fault)
+                raise
+
+    def _run_step(self) -> Completed:
+        config = self._config()
+        self._note_inputs()
+        remote = self.step.run if isinstance(self.step.run, RemoteFunction) else None
+        self.run.reporter.started(self.step.id, log=self.run.store.url(self.log) if remote is not None else None)
+        if remote is not None:
+            return self._run_in_process(remote, config)
+        assert self.step.run is not None  # checked at construction
+        assert not isinstance(self.step.run, RemoteFunction)
+        with progress_sink(lambda progress: self.run.reporter.progressed(self.step.id, progress)):
+            return execute(
+                load_function(self.step.run),
+                config,
+                artifact_type=self.step.artifact_type,
+                output_path=self.run.store.url(self.folder),
+            )
+
+    def _config(self) -> Any:
+        check_pure(self.step)
+        if self.step.build_config is None:
+            return {}
+        context = RunContext(
+            self.step,
+            output_path=self.run.store.url(self.folder),
+            prefix=self.run.prefix,
+            region=self.run.options.region,
+            inputs={str(dep.id): self.run.artifact(dep.id) for dep in self.step.deps},
+        )
+        config = self.step.build_config(context)
+        return {} if config is None else config
+
+    def _note_inputs(self) -> None:
+        if self.step.deps:
+            attempt = msgspec.structs.replace(self.held.attempt, inputs=self._inputs())
+            self.held.note_inputs(attempt)
+
+    def _inputs(self) -> tuple[Input, ...]:
+        return tuple(
+            Input(
+                name=id_.name,
+                version=id_.version,
+                build_id=self.run.builds[id_].build_id,
+                path=data_path(id_.address, self.run.builds[id_]),
+            )
+            for id_ in dict.fromkeys(dep.id for dep in self.step.deps)
+        )
+
+    def _run_in_process(self, remote: RemoteFunction, config: Any) -> Completed:
+        self._make_logs_folder()
+        call = RemoteCall.start(
+            self.run.executor,
+            name=str(self.step.id),
+            function=remote.function,
+            config=config,
+            artifact_type=self.step.artifact_type,
+            output_path=self.run.store.url(self.folder),
+            job_folder=self.run.store.url(f"{self.address}/{BUILDS_FOLDER}/job-{self.build_id}"),
+            log_path=self.run.store.url(self.log),
+            env={},
+            resources=remote.resources,
+            seconds=self.held.ttl_seconds,
+        )
+        self._call = call
+        try:
+            return self._watch(call)
+        finally:
+            self._call = None
+            call.close()
+
+    def _watch(self, call: RemoteCall) -> Completed:
+        shown: Progress | None = None
+        pause = 0.005
+        while True:
+            try:
+                completed = call.poll()
+            except WorkerDiedError as died:
+                if time.monotonic() - self.held.renewed > self.held.ttl_seconds:
+                    raise LeaseLostError(
+                        f"{self.step.id}: this process was stopped for longer than its lease, "
+                        "and the step's own process ended itself"
+                    ) from died
+                raise
+            if completed is not None:
+                return completed
+            if self.held.is_lost:
+                call.cancel(0.0)
+                raise LeaseLostError(f"{self.step.id}: the lease was lost while the step ran")
+            if self.run.stop.is_set():
+                self._stop(call)
+            progress = call.progress()
+            if progress is not None and progress != shown:
+                self.run.reporter.progressed(self.step.id, progress)
+                shown = progress
+            self.run.stop.wait(pause)
+            pause = min(pause * 1.5, POLL_SECONDS)
+
+    def _stop(self, call: RemoteCall) -> None:
+        """End the step's process: SIGTERM, time to save its work, SIGKILL; at once on a second signal."""
+        deadline = time.monotonic() + GRACE_SECONDS
+        canceller = threading.Thread(target=call.cancel, args=(GRACE_SECONDS,), daemon=True)
+        canceller.start()
+        while canceller.is_alive() and time.monotonic() < deadline:
+            if self.run.kill.wait(0.05):
+                call.cancel(0.0)
+                break
+        canceller.join()
+        raise Stopped
+
+    def _extend_worker(self) -> None:
+        call = self._call
+        if call is not None:
+            call.renew(self.held.ttl_seconds)
+
+    def _publish(self, completed: Completed) -> Build:
+        moves = self.run.store.publishes_by_moving and not self.step.id.is_mutable
+        fingerprint = self.step.fingerprint()
+        has_log = isinstance(self.step.run, RemoteFunction)
+        build = Build(
+            build_id=self.build_id,
+            data="." if moves else f"{BUILDS_FOLDER}/{self.build_id}",
+            fingerprint=RecordedFingerprint(
+                scheme=fingerprint.scheme, digest=fingerprint.digest, payload=fingerprint.payload
+            ),
+            artifact_type=type_name(self.step.artifact_type),
+            result=completed.result,
+            runtime_args={key: _readable(value) for key, value in self.step.runtime_args.items()},
+            deps=self.held.attempt.inputs,
+            manifest=ManifestSummary(
+                files=completed.manifest.files, bytes=completed.manifest.bytes, digest=completed.manifest.digest
+            ),
+            log=self.log if has_log else None,
+            started=self.held.attempt.started,
+            finished=timestamp(datetime.datetime.now(datetime.UTC)),
+            seconds=round(time.monotonic() - self.started, 3),
+            provenance=self.run.provenance(),
+        )
+        if self.run.durable:
+            self.run.store.sync(self.folder)
+        self.held.publish(build, self.folder if moves else None)
+        return build
+
+    def _record_failure(self, fault: BaseException) -> None:
+        if self.held.is_lost:
+            return
+        if isinstance(fault, Stopped | KeyboardInterrupt | SystemExit):
+            self.held.fail("interrupted", None, self._existing_log())
+            return
+        if not isinstance(self.step.run, RemoteFunction):
+            self._write_log("".join(traceback.format_exception(fault)))
+        failure = Failure.from_exception(fault)
+        self.held.fail(f"{failure.error}: {failure.message}", failure.frame, self._existing_log())
+
+    def _existing_log(self) -> str | None:
+        return self.log if os.path.exists(self.run.store.url(self.log)) else None
+
+    def _write_log(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # the failure itself matters more than its log
+            self._make_logs_folder()
+            Path(self.run.store.url(self.log)).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+    def _make_logs_folder(self) -> None:
+        os.makedirs(self.run.store.url(f"{self.address}/{LOGS_FOLDER}"), exist_ok=True)
+
+
+def _readable(value: Any) -> Any:
+    """A runtime argument as it is shown in the record: JSON, or its text."""
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError):
+        return repr(value)
