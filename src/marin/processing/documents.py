@@ -1,0 +1,321 @@
+"""Read documents from files: find the files, undo their compression, give their texts one by one.
+
+Nothing is skipped in silence. A record that can't be read is a ``BadRecordError`` with file, line and byte.
+"""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet
+
+from marin.errors import BadRecordError, ConfigurationError, DataError
+from marin.processing.sources import FORMAT_BY_SUFFIX, GLOB_CHARACTERS, FileFormat, FileSource, split_suffixes
+
+_BUFFER = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+_PARQUET_ROWS = 1024
+"""Rows decoded at once: bounds memory, whatever the size of a row group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputFile:
+    """One file to read. ``name`` is what records and messages call it, ``size`` its bytes on the disk."""
+
+    path: str
+    name: str
+    format: FileFormat
+    compression: str | None
+    size: int
+
+
+class Document(NamedTuple):
+    """One text, and how many bytes of its file on the disk have been read so far."""
+
+    text: str
+    consumed: int
+
+
+def input_files(source: FileSource) -> list[InputFile]:
+    """The files that ``source`` means, each once, in a fixed order.
+
+    Relative paths are resolved against the current folder. Raises ``DataError`` for a path or glob that matches
+    nothing and ``ConfigurationError`` for a file whose format its name does not tell.
+    """
+    excluded = [os.path.abspath(os.path.expanduser(pattern)) for pattern in source.exclude]
+    left_out = {os.path.realpath(path) for pattern in excluded for path in _matches(pattern)}
+    found: dict[str, InputFile] = {}
+    for pattern in source.paths:
+        for path in _expand(pattern, source.format):
+            real = os.path.realpath(path)
+            if real not in found and not _is_below(real, left_out):
+                found[real] = _input_file(path, source.format)
+    if not found:
+        raise DataError(
+            f"no files are left of {', '.join(source.paths)}: exclude={list(source.exclude)} takes them all"
+        )
+    return list(found.values())
+
+
+def read_documents(file: InputFile, text_key: str) -> Iterator[Document]:
+    """The documents of one file, in order. Texts are exact: line ends are kept, a byte order mark is not.
+
+    ``text_key`` names the field of the text; where no field has that name, dots lead into nested ones.
+    """
+    reader = _READERS[file.format]
+    try:
+        yield from reader(file, text_key)
+    except (EOFError, OSError, lzma.LZMAError, zlib.error, pa.ArrowException) as fault:
+        # Only the operating system sets errno; without one the content is at fault.
+        if isinstance(fault, OSError) and fault.errno is not None:
+            raise DataError(f"{file.name} can't be read: {fault.strerror}") from fault
+        kind = file.compression or file.format
+        raise BadRecordError(f"{file.name}: damaged or truncated {kind} file ({fault}): copy it again") from fault
+
+
+def file_sha256(path: str) -> str:
+    """Digest of a file's content, in hex."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def is_held_out(text: str, fraction: float) -> bool:
+    """Whether a document belongs to the held-out ``fraction``. Depends on its text alone.
+
+    >>> is_held_out("a", 0.0), is_held_out("a", 1.0)
+    (False, True)
+    """
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < fraction * 2**64
+
+
+def _expand(pattern: str, format: FileFormat | None) -> list[str]:
+    absolute = os.path.abspath(os.path.expanduser(pattern))
+    if os.path.isdir(absolute):
+        below = sorted(_files_below(absolute), key=os.fsencode)
+        if known := [path for path in below if format or split_suffixes(path)[0]]:
+            return known
+        raise DataError(
+            f"the folder {absolute} has no file with a known suffix ({', '.join(FORMAT_BY_SUFFIX)}): "
+            "give a glob, and files(..., format='text') if each file is one document"
+        )
+    if matches := [path for path in _matches(absolute) if not os.path.isdir(path)]:
+        return matches
+    raise DataError(f"{pattern!r} matches no file ({_nearest(absolute)})")
+
+
+def _matches(absolute: str) -> list[str]:
+    # A name with brackets or stars that exists is meant as it is.
+    if os.path.lexists(absolute):
+        return [absolute]
+    return sorted(glob.glob(absolute, recursive=True), key=os.fsencode)
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (os.path.join(parent, name) for name in names if not name.startswith("."))
+
+
+def _is_below(path: str, roots: set[str]) -> bool:
+    while path not in roots:
+        parent = os.path.dirname(path)
+        if parent == path:
+            return False
+        path = parent
+    return True
+
+
+def _nearest(absolute: str) -> str:
+    parent = absolute
+    while not os.path.isdir(parent) or GLOB_CHARACTERS & set(parent):
+        parent = os.path.dirname(parent)
+    looked_for = absolute[len(parent) :].lstrip("/")
+    hint = "; a hub id is written 'organisation/name', or hf(...)" if looked_for.count("/") else ""
+    return f"the folder {parent} exists, {looked_for!r} is not in it{hint}"
+
+
+def _input_file(path: str, format: FileFormat | None) -> InputFile:
+    by_suffix, compression = split_suffixes(path)
+    chosen = format or by_suffix
+    if chosen is None:
+        raise ConfigurationError(
+            f"{path}: its suffix names no format ({', '.join(FORMAT_BY_SUFFIX)}, plain or .gz .zst .bz2 .xz): "
+            "say it with files(..., format='text'), or leave the file out with exclude="
+        )
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        raise DataError(
+            f"{path} is a link to a file that is not there: mend it, or leave it out with exclude="
+        ) from None
+    return InputFile(path=path, name=path, format=chosen, compression=compression, size=size)
+
+
+def _read_text(file: InputFile, text_key: str) -> Iterator[Document]:
+    del text_key
+    with open(file.path, "rb") as disk, _decompressed(disk, file) as stream:
+        data = stream.read()
+    try:
+        yield Document(data.decode("utf-8-sig"), file.size)
+    except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
+        raise BadRecordError(
+            f"{file.name}, line {line}, byte {fault.start}: not UTF-8 ({fault.reason}): convert or exclude the file"
+        ) from fault
+
+
+def _read_jsonl(file: InputFile, text_key: str) -> Iterator[Document]:
+    key = text_key.split(".")
+    with open(file.path, "rb") as disk, _decompressed(disk, file) as stream:
+        offset = 0
+        for number, line in enumerate(stream, start=1):
+            body = line.removeprefix(_BOM) if number == 1 else line
+            if not body.isspace() and body:
+                where = _Place(file.name, f"line {number}, byte {offset}")
+                yield Document(_text(_json(body, where), text_key, key, where), disk.tell())
+            offset += len(line)
+
+
+def _read_json(file: InputFile, text_key: str) -> Iterator[Document]:
+    """An array of objects, one object, or JSON lines under a ``.json`` name, which are common."""
+    with open(file.path, "rb") as disk, _decompressed(disk, file) as stream:
+        data = stream.read().removeprefix(_BOM)
+    if not data.strip():
+        return
+    if not data.lstrip().startswith(b"[") and b"\n" in data.strip() and _is_json(data.lstrip().split(b"\n", 1)[0]):
+        yield from _read_jsonl(file, text_key)
+        return
+    whole = _json(data, _Place(file.name, "whole file"))
+    records: list[Any] = whole if isinstance(whole, list) else [whole]
+    key = text_key.split(".")
+    for number, record in enumerate(records, start=1):
+        text = _text(record, text_key, key, _Place(file.name, f"record {number}"))
+        yield Document(text, file.size * number // len(records))
+
+
+def _read_parquet(file: InputFile, text_key: str) -> Iterator[Document]:
+    with pyarrow.parquet.ParquetFile(file.path) as parquet:
+        names = parquet.schema_arrow.names
+        top = text_key if text_key in names else text_key.split(".")[0]
+        if top not in names:
+            raise BadRecordError(
+                f"{file.name}: no column {text_key!r}; it has {', '.join(names)}: choose one with text_key="
+            )
+        key = [top, *text_key.removeprefix(top).split(".")[1:]]
+        rows, row = max(parquet.metadata.num_rows, 1), 0
+        for batch in parquet.iter_batches(batch_size=_PARQUET_ROWS, columns=[top]):
+            for value in _values(batch.column(0), file, row):
+                row += 1
+                text = _text({top: value}, text_key, key, _Place(file.name, f"row {row}"))
+                yield Document(text, file.size * row // rows)
+
+
+def _values(column: Any, file: InputFile, row: int) -> list[Any]:
+    try:
+        return column.to_pylist()
+    except UnicodeDecodeError as fault:
+        raise BadRecordError(
+            f"{file.name}, rows {row + 1} to {row + len(column)}: not UTF-8 ({fault.reason}): write the column anew"
+        ) from fault
+
+
+class _Place(NamedTuple):
+    file: str
+    position: str
+
+    def bad(self, what: str) -> NoReturn:
+        raise BadRecordError(f"{self.file}, {self.position}: {what}")
+
+
+def _json(data: bytes, where: _Place) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as fault:
+        where.bad(f"not JSON ({_reason(data, fault)}): mend or remove it")
+
+
+def _reason(data: bytes, fault: json.JSONDecodeError) -> str:
+    try:
+        data.decode()
+    except UnicodeDecodeError as unicode_fault:
+        return f"byte {unicode_fault.start} of it is not UTF-8"
+    return f"{fault.msg} at column {fault.colno}"
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _text(record: Any, text_key: str, key: list[str], where: _Place) -> str:
+    if not isinstance(record, dict):
+        where.bad(f"expected an object with {text_key!r}, found {_kind(record)}")
+    fields = cast("dict[str, Any]", record)
+    value: Any = fields.get(text_key, _ABSENT)
+    if value is _ABSENT:
+        value = fields
+        for part in key:
+            value = value.get(part, _ABSENT) if isinstance(value, dict) else _ABSENT
+    if type(value) is str:
+        return value
+    if value is _ABSENT:
+        has = ", ".join(fields) or "nothing"
+        where.bad(f"no field {text_key!r}; it has {has}: name the text's field with text_key=, or mend the record")
+    return where.bad(f"{text_key!r} is {_kind(value)}, not text: mend or remove the record")
+
+
+_ABSENT: Any = object()
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else _KINDS.get(type(value).__name__, type(value).__name__)
+
+
+_KINDS = {
+    "dict": "an object",
+    "list": "a list",
+    "str": "text",
+    "bool": "a truth value",
+    "int": "a number",
+    "float": "a number",
+}
+
+
+def _decompressed(disk: BinaryIO, file: InputFile) -> BinaryIO:
+    """Bytes without compression. Files of several members or frames are read to their end."""
+    match file.compression:
+        case None:
+            return disk
+        case "gzip":
+            return cast("BinaryIO", io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=disk)), _BUFFER))
+        case "bz2":
+            return cast("BinaryIO", io.BufferedReader(cast("Any", bz2.BZ2File(disk)), _BUFFER))
+        case "xz":
+            return cast("BinaryIO", io.BufferedReader(cast("Any", lzma.LZMAFile(disk)), _BUFFER))
+        case _:
+            return cast("BinaryIO", io.BufferedReader(cast("Any", pa.CompressedInputStream(disk, "zstd")), _BUFFER))
+
+
+_READERS: dict[FileFormat, Callable[[InputFile, str], Iterator[Document]]] = {
+    "text": _read_text,
+    "jsonl": _read_jsonl,
+    "json": _read_json,
+    "parquet": _read_parquet,
+}

@@ -1,0 +1,44 @@
+"""Files that are either whole or absent, also after a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+
+
+@contextlib.contextmanager
+def whole_file(path: str) -> Generator[str, None, None]:
+    """Gives a scratch path beside ``path``; what is written there appears as ``path`` once it is on the disk.
+
+    If the body raises, the scratch file is removed and ``path`` is left as it was.
+    """
+    scratch = f"{path}.tmp"
+    try:
+        yield scratch
+        commit_file(scratch, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(scratch)
+        raise
+
+
+def commit_file(scratch: str, path: str) -> None:
+    """Make the finished file ``scratch`` durable, then rename it to ``path``, in the same folder."""
+    _sync(scratch)
+    os.replace(scratch, path)
+    _sync(os.path.dirname(path) or ".")
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write ``data`` to ``path``, whole or not at all."""
+    with whole_file(path) as scratch, open(scratch, "wb") as file:
+        file.write(data)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

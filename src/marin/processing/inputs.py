@@ -1,0 +1,115 @@
+"""The input files of a step: those of this machine, or those of the hub, downloaded for as long as they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+import huggingface_hub
+import huggingface_hub.errors
+import msgspec
+
+from marin.errors import ConfigurationError, DataError
+from marin.execution.progress import report
+from marin.processing.documents import InputFile, input_files
+from marin.processing.durable import write_whole
+from marin.processing.sources import FileSource, HubSource, Source, split_suffixes
+
+DOWNLOADS = "downloads"
+_SPLIT_WORDS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+_FORMAT_PREFERENCE = ("parquet", "jsonl", "json", "text")
+_NOT_DATA = re.compile(r"(^|/)(\.|README|LICENSE|dataset_infos?\.json)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Files to read. ``description`` names the source in messages and records, with the commit of one from the hub."""
+
+    files: tuple[InputFile, ...]
+    description: str
+
+
+@contextlib.contextmanager
+def open_inputs(source: Source, *, scratch: str) -> Generator[Inputs, None, None]:
+    """The files of ``source``, in reading order. Those of the hub lie below ``scratch`` until the block ends.
+
+    A branch or tag of the hub is resolved once; a later attempt with the same ``scratch`` goes on with that commit and
+    the files that it finds there.
+    """
+    if isinstance(source, FileSource):
+        yield Inputs(files=tuple(input_files(source)), description=", ".join(map(os.path.abspath, source.paths)))
+        return
+    folder = os.path.join(scratch, DOWNLOADS, hashlib.sha256(repr(source).encode()).hexdigest()[:16])
+    try:
+        inputs = _download(source, folder)
+    except huggingface_hub.errors.HfHubHTTPError as fault:
+        raise ConfigurationError(
+            f"data set {source.repository!r} can't be read from the hub: {fault}. Check the id and the network; "
+            f"a private or gated one needs 'hf auth login'; a folder is written './{source.repository}'"
+        ) from fault
+    yield inputs
+    # Kept when the block raises: the next attempt goes on with them.
+    shutil.rmtree(folder)
+    with contextlib.suppress(OSError):  # another source may still have its files there
+        os.rmdir(os.path.join(scratch, DOWNLOADS))
+
+
+def choose_files(names: list[str], source: HubSource) -> list[str]:
+    """The data files of one split among the files of a repository, sorted: of one format, Parquet first.
+
+    A file belongs to a split if a folder or a word of its name is the split's; files without such a word are ``train``.
+
+    >>> choose_files(["README.md", "data/train-0.parquet", "data/test-0.parquet"], HubSource(repository="a/b"))
+    ['data/train-0.parquet']
+    """
+    inside = [name for name in names if not _NOT_DATA.search(name)]
+    if source.subset is not None:
+        inside = [name for name in inside if source.subset in name.split("/")[:-1]]
+    data = [name for name in inside if split_suffixes(name)[0] is not None]
+    for format in _FORMAT_PREFERENCE:
+        if chosen := [name for name in data if split_suffixes(name)[0] == format and _split_of(name) == source.split]:
+            return sorted(chosen)
+    shown = ", ".join(sorted(data)[:10]) or "none"
+    raise ConfigurationError(
+        f"{source.repository} has no data file of split {source.split!r}"
+        f"{f' and subset {source.subset!r}' if source.subset else ''}; its data files: {shown}. "
+        "Choose with hf(..., subset=, split=), or download them and give their path"
+    )
+
+
+def _split_of(name: str) -> str:
+    words = re.split(r"[^a-z]+", name.lower())
+    return next((split for split, known in _SPLIT_WORDS.items() if any(word in known for word in words)), "train")
+
+
+def _download(source: HubSource, folder: str) -> Inputs:
+    os.makedirs(folder, exist_ok=True)
+    commit = _commit(source, os.path.join(folder, "commit.json"))
+    api = huggingface_hub.HfApi()
+    names = choose_files(api.list_repo_files(source.repository, repo_type="dataset", revision=commit), source)
+    found = list[InputFile]()
+    for number, name in enumerate(names):
+        report(number, len(names), "files", f"downloading {name}")
+        path = huggingface_hub.hf_hub_download(
+            source.repository, name, repo_type="dataset", revision=commit, local_dir=os.path.join(folder, "files")
+        )
+        [file] = input_files(FileSource(paths=(path,)))
+        found.append(replace(file, name=f"hf://datasets/{source.repository}@{commit}/{name}"))
+    return Inputs(files=tuple(found), description=f"hf://datasets/{source.repository}@{commit}")
+
+
+def _commit(source: HubSource, file: str) -> str:
+    """The commit of ``source``, resolved at most once per ``file``."""
+    if os.path.exists(file):
+        with open(file, "rb") as stream:
+            return msgspec.json.decode(stream.read(), type=str)
+    commit = huggingface_hub.HfApi().dataset_info(source.repository, revision=source.revision).sha
+    if commit is None:
+        raise DataError(f"the hub does not say which commit {source.repository}@{source.revision} is; try again later")
+    write_whole(file, msgspec.json.encode(commit))
+    return commit
