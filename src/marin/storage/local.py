@@ -127,14 +127,15 @@ class LocalStore:
 
     def move_folder(self, source: str, target: str) -> None:
         old, new = self._base + checked_path(source), self._base + checked_path(target)
-        with translated_faults(new, writing=True), self._locked(old, create=False) as locked:
+        with translated_faults(old, writing=True), self._locked(old, create=False) as locked:
             while locked is not None and os.path.lexists(old):
-                folders.make_folders(os.path.dirname(new), durable=self.durable)
-                if os.path.lexists(new):
-                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
-                with contextlib.suppress(FileNotFoundError):  # as in make_folder
-                    os.rename(old, new)
-                    break
+                with translated_faults(new, writing=True):
+                    folders.make_folders(os.path.dirname(new), durable=self.durable)
+                    if os.path.lexists(new):
+                        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+                    with contextlib.suppress(FileNotFoundError):  # as in make_folder
+                        os.rename(old, new)
+                        break
             else:
                 raise NotBuiltError(f"{old} is not there: it was removed or moved by somebody else; look and try again")
             if self.durable:
