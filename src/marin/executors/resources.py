@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 from marin.errors import InvalidResourcesError
 
 DeviceKind = Literal["cpu", "cuda", "tpu"]
 
-_DEVICE = re.compile(r"(cpu|tpu|cuda)(?::(0|[1-9]\d*))?")
+_DEVICE = re.compile(r"(cpu|tpu|cuda)(?::(0|[1-9]\d{0,3}))?")
+_LOOSE_DEVICE = re.compile(r"\s*(cpu|tpu|cuda|gpu|nvidia)\s*[:_-]?\s*(\d{1,4})?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,23 @@ class ResourceConfig:
         """
         if isinstance(resources, ResourceConfig):
             return resources
-        match = _DEVICE.fullmatch(resources) if isinstance(resources, str) else None
+        given: Any = resources
+        match = _DEVICE.fullmatch(given) if isinstance(given, str) else None
         if match is None:
-            raise InvalidResourcesError(
-                f"resources={resources!r} is not a device: write 'cpu', 'cuda', 'cuda:0' or 'tpu', or a ResourceConfig"
-            )
+            raise InvalidResourcesError(_fault(given))
         kind, index = match.groups()
-        return cls(device=Device(kind, None if index is None else int(index)))  # type: ignore[arg-type]
+        return cls(device=Device(cast(DeviceKind, kind), None if index is None else int(index)))
+
+
+def _fault(resources: Any) -> str:
+    choices = "write 'cpu', 'cuda', 'cuda:0' or 'tpu', or a ResourceConfig"
+    if not isinstance(resources, str):
+        return f"resources={resources!r} is {type(resources).__name__}, not text: {choices}"
+    near = _LOOSE_DEVICE.fullmatch(resources)
+    if near is None:
+        return f"resources={resources!r} is not a device: {choices}"
+    kind = near[1].lower()
+    meant = "cuda" if kind in ("gpu", "nvidia") else kind
+    if near[2] is not None:
+        meant += f":{int(near[2])}"
+    return f"resources={resources!r} is not a device: did you mean {meant!r}? Otherwise {choices}"

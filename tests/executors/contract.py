@@ -1,0 +1,212 @@
+"""What every executor must do. A new one inherits ``ExecutorContract`` and says how to make it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from marin.executors.executor import Executor, JobSpec
+from marin.executors.resources import ResourceConfig
+from tests.executors.processes import MARK, eventually, marked
+
+SpecMaker = Callable[..., JobSpec]
+
+STUBBORN = "trap '' TERM INT HUP; while true; do sleep 1000; done"
+
+
+class ExecutorContract:
+    """Inherit it, and give a fixture ``executor``."""
+
+    @pytest.fixture
+    def mark(self):
+        """The mark of this test's jobs. None of their processes may be there at its end."""
+        mark = uuid.uuid4().hex
+        yield mark
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+
+    @pytest.fixture
+    def spec(self, tmp_path: Path, mark: str) -> SpecMaker:
+        def make(*argv: str, lease_seconds: float = 60.0, **env: str) -> JobSpec:
+            return JobSpec(
+                name="poems",
+                argv=argv,
+                env={"PATH": os.environ["PATH"], MARK: mark, **env},
+                cwd=str(tmp_path),
+                log_path=str(tmp_path / "logs" / "poems.log"),
+                lease_seconds=lease_seconds,
+            )
+
+        return make
+
+    def test_a_job_that_ends_well_has_exit_code_0(self, executor: Executor, spec: SpecMaker):
+        job = executor.submit(spec("true"))
+        state = executor.wait(job, 20)
+        assert (state.running, state.exit_code, state.signal, state.reason) == (False, 0, None, None)
+        assert executor.poll(job) == state
+
+    def test_the_exit_code_is_told(self, executor: Executor, spec: SpecMaker):
+        assert executor.wait(executor.submit(spec("sh", "-c", "exit 3")), 20).exit_code == 3
+
+    def test_the_signal_that_ended_it_is_told(self, executor: Executor, spec: SpecMaker):
+        state = executor.wait(executor.submit(spec("sh", "-c", "kill -SEGV $$")), 20)
+        assert (state.exit_code, state.signal, state.reason) == (None, signal.SIGSEGV, None)
+
+    def test_a_job_killed_from_outside_was_not_ended_by_us(self, executor: Executor, spec: SpecMaker):
+        state = executor.wait(executor.submit(spec("sh", "-c", "kill -KILL $$")), 20)
+        assert (state.signal, state.reason) == (signal.SIGKILL, None)
+
+    def test_a_command_that_is_not_there_ends_with_127_and_the_log_says_so(self, executor, spec: SpecMaker):
+        request = spec("no-such-command")
+        assert executor.wait(executor.submit(request), 20).exit_code == 127
+        assert "no-such-command" in Path(request.log_path).read_text()
+
+    def test_output_and_errors_are_appended_to_the_log(self, executor: Executor, spec: SpecMaker):
+        request = spec("sh", "-c", "echo out; echo err >&2")
+        Path(request.log_path).parent.mkdir()
+        Path(request.log_path).write_text("before\n")
+        executor.wait(executor.submit(request), 20)
+        assert Path(request.log_path).read_text() == "before\nout\nerr\n"
+
+    def test_the_job_gets_its_environment_its_folder_no_input_and_nothing_else(self, executor, spec, mark, tmp_path):
+        code = "import os, sys; print(sorted(os.environ), os.getcwd(), sys.stdin.read(), os.listdir('/proc/self/fd'))"
+        # With a locale given, Python itself adds nothing to the environment.
+        request = spec(sys.executable, "-S", "-c", code, LC_ALL="C.UTF-8")
+        executor.wait(executor.submit(request), 20)
+        names = sorted(["PATH", MARK, "LC_ALL"])
+        # 3 is the listing itself.
+        assert Path(request.log_path).read_text() == f"{names} {tmp_path}  ['0', '1', '2', '3']\n"
+
+    def test_it_runs_in_a_session_of_its_own(self, executor: Executor, spec: SpecMaker):
+        request = spec(sys.executable, "-S", "-c", "import os; print(os.getsid(0))")
+        executor.wait(executor.submit(request), 20)
+        assert int(Path(request.log_path).read_text()) != os.getsid(0)
+
+    def test_names_with_spaces_and_quotes_arrive_as_they_are(self, executor: Executor, spec: SpecMaker):
+        request = spec("printf", "%s|", "a b", "it's", '"', "$HOME", "ü\n", "")
+        executor.wait(executor.submit(request), 20)
+        assert Path(request.log_path).read_text() == 'a b|it\'s|"|$HOME|ü\n||'
+
+    def test_a_running_job_is_told_as_running(self, executor: Executor, spec: SpecMaker):
+        job = executor.submit(spec("sleep", "1000"))
+        assert executor.poll(job).running
+        assert executor.wait(job, 0.05).running
+        executor.cancel(job, 0)
+        assert not executor.wait(job, 20).running
+
+    def test_cancel_lets_a_job_end_by_itself(self, executor: Executor, spec: SpecMaker):
+        request = spec("sh", "-c", "trap 'echo saved; exit 5' TERM; echo ready; while true; do sleep 0.05; done")
+        job = executor.submit(request)
+        eventually(lambda: "ready" in Path(request.log_path).read_text())
+        executor.cancel(job, 20)
+        state = executor.wait(job, 10)
+        assert (state.exit_code, state.reason) == (5, "cancelled")
+        assert "saved" in Path(request.log_path).read_text()
+
+    def test_cancel_kills_what_will_not_end(self, executor: Executor, spec: SpecMaker, mark: str):
+        job = executor.submit(spec("sh", "-c", STUBBORN))
+        eventually(lambda: len(marked(mark)) > 1)
+        executor.cancel(job, 0.2)
+        state = executor.wait(job, 10)
+        assert (state.signal, state.reason) == (signal.SIGKILL, "cancelled")
+        assert marked(mark) == []
+
+    def test_a_second_cancel_shortens_the_grace(self, executor: Executor, spec: SpecMaker, mark: str):
+        job = executor.submit(spec("sh", "-c", STUBBORN))
+        executor.cancel(job, 1000)
+        assert executor.wait(job, 0.2).running
+        executor.cancel(job, 0)
+        assert executor.wait(job, 10).reason == "cancelled"
+        assert marked(mark) == []
+
+    def test_a_job_that_is_not_renewed_ends(self, executor: Executor, spec: SpecMaker, mark: str):
+        job = executor.submit(spec("sh", "-c", STUBBORN, lease_seconds=0.5))
+        state = executor.wait(job, 20)
+        assert (state.signal, state.reason) == (signal.SIGKILL, "expired")
+        assert marked(mark) == []
+
+    def test_a_job_that_is_renewed_lives_on(self, executor: Executor, spec: SpecMaker):
+        start = time.monotonic()
+        job = executor.submit(spec("sleep", "1000", lease_seconds=1.0))
+        while time.monotonic() - start < 2.0:
+            executor.renew(job, 1.0)
+            assert executor.wait(job, 0.1).running
+        assert executor.wait(job, 20).reason == "expired"
+
+    def test_a_renewal_can_also_shorten_the_lease(self, executor: Executor, spec: SpecMaker):
+        job = executor.submit(spec("sleep", "1000"))
+        executor.renew(job, 0.1)
+        assert executor.wait(job, 20).reason == "expired"
+
+    def test_a_cancelled_job_is_not_saved_by_a_renewal(self, executor: Executor, spec: SpecMaker):
+        job = executor.submit(spec("sh", "-c", STUBBORN))
+        executor.cancel(job, 0.3)
+        executor.renew(job, 1000)
+        assert executor.wait(job, 10).reason == "cancelled"
+
+    @pytest.mark.parametrize(
+        "leave_behind",
+        [
+            "sleep 1000 & exit 0",
+            "setsid sleep 1000 & exit 0",
+            "(setsid sh -c 'sleep 1000 & sleep 1000' &) ; exit 0",
+            "nohup sh -c 'sleep 1000; echo late' & exit 0",
+            f"sh -c \"{STUBBORN.replace('&', '')}\" & exit 0",
+        ],
+    )
+    def test_what_a_job_leaves_behind_ends_with_it(self, executor, spec, mark, leave_behind: str):
+        state = executor.wait(executor.submit(spec("sh", "-c", leave_behind)), 20)
+        assert state.exit_code == 0
+        assert marked(mark) == []
+
+    def test_a_stopped_job_can_be_cancelled(self, executor: Executor, spec: SpecMaker, mark: str):
+        job = executor.submit(spec("sh", "-c", "kill -STOP $$"))
+        executor.cancel(job, 0.2)
+        assert executor.wait(job, 10).reason == "cancelled"
+        assert marked(mark) == []
+
+    def test_an_ended_job_can_be_renewed_and_cancelled_to_no_effect(self, executor: Executor, spec: SpecMaker):
+        job = executor.submit(spec("true"))
+        state = executor.wait(job, 20)
+        executor.renew(job, 60)
+        executor.cancel(job, 0)
+        assert executor.poll(job) == state
+
+    def test_a_job_of_somebody_else_is_refused(self, executor: Executor):
+        with pytest.raises(LookupError, match="'nobody' was not submitted"):
+            executor.poll("nobody")
+
+    def test_many_threads_may_use_one_executor(self, executor: Executor, spec: SpecMaker):
+        codes: dict[int, int | None] = {}
+
+        def use(number: int) -> None:
+            job = executor.submit(spec("sh", "-c", f"exit {number}"))
+            codes[number] = executor.wait(job, 60).exit_code
+
+        threads = [threading.Thread(target=use, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert codes == {number: number for number in range(16)}
+
+    def test_one_job_may_be_watched_by_many_threads(self, executor: Executor, spec: SpecMaker):
+        job = executor.submit(spec("sleep", "0.3"))
+        seen: list[int | None] = []
+        threads = [threading.Thread(target=lambda: seen.append(executor.wait(job, 20).exit_code)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert seen == [0] * 8
+
+    def test_a_cpu_is_always_there(self, executor: Executor):
+        executor.preflight(ResourceConfig.parse("cpu"))
