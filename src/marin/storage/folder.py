@@ -10,7 +10,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import random
 import shutil
 import stat
 import time
@@ -73,8 +72,9 @@ def _acquire(folder: int, path: str, *, exclusive: bool, deadline: float, timeou
                     f"{path}: another process has kept this folder locked for more than {timeout:g} s. "
                     f"`fuser {path}` shows which one: wait for it, or end it if it is stuck; then try again"
                 ) from None
-        # Jitter, so that waiters that were turned away together don't come back together.
-        time.sleep(pause * random.uniform(0.5, 1.0))
+        # Jitter, so that waiters that were turned away together don't come back together. The random module would
+        # cost more to import than all the rest of this one.
+        time.sleep(pause * (0.5 + os.urandom(1)[0] / 512))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 

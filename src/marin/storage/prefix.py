@@ -15,7 +15,7 @@ from marin.storage.local import LocalStore
 PREFIX_VARIABLE = "MARIN_PREFIX"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
-_FILE_URL = re.compile(r"file:(?://(?:localhost)?)?(/.*)", re.IGNORECASE | re.DOTALL)
+_FILE_URL = re.compile(r"file:(?://([^/]*))?(.*)", re.IGNORECASE | re.DOTALL)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
@@ -76,7 +76,10 @@ def _location(text: str, origin: str, environ: Mapping[str, str], cwd: Path) -> 
 
 def _local_path(text: str, fault: str) -> str:
     if match := _FILE_URL.fullmatch(text):
-        return os.fsdecode(_PERCENT.sub(lambda code: bytes.fromhex(code[1].decode()), os.fsencode(match[1])))
+        host, path = match.groups()
+        if host not in (None, "", "localhost") or not path.startswith("/"):
+            raise InvalidPrefixError(f"{fault}, which is no local file URL: write file:///, or give the path alone")
+        return os.fsdecode(_PERCENT.sub(lambda code: bytes.fromhex(code[1].decode()), os.fsencode(path)))
     if match := _SCHEME.match(text):
         raise InvalidPrefixError(f"{fault}: a store at {match[1]}:// is not supported yet; use a local path")
     return text
