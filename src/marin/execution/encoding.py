@@ -19,7 +19,7 @@ import re
 import types
 import typing
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path, PosixPath, PurePath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any, Final, TypeAlias
 
@@ -89,8 +89,21 @@ def encode(value: object, path: str, *, handle: Callable[[Any], JSON] = refuse_h
     {'dict': {'lr': {'float': '0.1'}, 'betas': {'tuple': [1, 2]}}}
     """
     encoder = _Encoder(path, handle)
-    try:
+    with _stack_guard(encoder):
         return encoder.encode(value)
+
+
+def encode_fields(fields: Iterable[Field], path: str, *, handle: Callable[[Any], JSON] = refuse_handle) -> JSON:
+    """The typed JSON of fields by name, without those that their metadata leaves out."""
+    encoder = _Encoder(path, handle)
+    with _stack_guard(encoder):
+        return {**encoder.fields(fields)}
+
+
+@contextlib.contextmanager
+def _stack_guard(encoder: _Encoder) -> Generator[None]:
+    try:
+        yield
     except RecursionError as fault:
         raise encoder.fault("is nested too deeply for Python's stack: make it flatter") from fault
 

@@ -19,6 +19,7 @@ from marin.execution.artifact import Artifact
 from marin.execution.build_context import AMBIENT_VERSION, ambient_version, note_written_version
 from marin.execution.context import StepContext
 from marin.execution.identity import ArtifactId, artifact_id
+from marin.execution.recipe import recipe_fingerprint
 from marin.execution.remote import RemoteFunction
 
 if TYPE_CHECKING:
@@ -198,11 +199,6 @@ class ArtifactStep(Generic[T]):
                 f"{self.id}: expected_fingerprint={self.expected_fingerprint!r} is not 'scheme:hash' "
                 "with at least 8 hex digits, such as '1:abcd1234'; 'marin show' prints it"
             )
-
-
-def recipe_fingerprint(step: ArtifactStep[Any]) -> Fingerprint:
-    """The fingerprint of ``step``'s recipe, taken anew."""
-    raise NotImplementedError
 
 
 def _checked_deps(step: ArtifactStep[Any]) -> tuple[ArtifactStep[Any], ...]:

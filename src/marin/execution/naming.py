@@ -61,7 +61,8 @@ def module_name(module: str) -> str:
     if spec is not None and spec.name not in _MAIN_MODULES:
         return str(spec.name)
     file = getattr(main, "__file__", None)
-    return PurePath(file).stem if file else "__main__"
+    # A program from standard input has a file called <stdin>.
+    return PurePath(file).stem if file and not file.startswith("<") else "__main__"
 
 
 def is_found(value: object, module: str, qualname: str) -> bool:

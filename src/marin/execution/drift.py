@@ -1,0 +1,314 @@
+"""What differs between two recipes, key by key, in the words in which people write them. Pure.
+
+``compare`` takes the typed JSON of two fingerprints of one scheme. See ``showing`` for how values are printed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, cast
+
+from marin.execution.encoding import JSON, canonical
+from marin.execution.showing import show, show_both
+
+__all__ = ["Change", "ChangeKind", "compare", "show"]
+
+_NODES_OF_TEXT = ("text", "template", "placeholder")
+_SECTIONS = ("config", "fields", "function", "artifact_type", "source")
+
+
+class ChangeKind(StrEnum):
+    """What kind of difference it is."""
+
+    LITERAL = "literal"
+    DEPENDENCY_VERSION = "dependency version"
+    FIELD_ADDED = "field added"
+    FIELD_REMOVED = "field removed"
+    TYPE = "type"
+    FUNCTION = "step function"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference. ``old`` and ``new`` are typed JSON; the one that is not there is ``None``.
+
+    >>> print(Change("config.optimizer.lr", {"float": "0.0006"}, {"float": "0.0008"}, ChangeKind.LITERAL))
+    config.optimizer.lr: 0.0006 → 0.0008
+    >>> print(Change("config.z_loss", None, {"float": "0.0001"}, ChangeKind.FIELD_ADDED))
+    config.z_loss: added, 0.0001
+    """
+
+    path: str
+    old: JSON
+    new: JSON
+    kind: ChangeKind
+
+    def __str__(self) -> str:
+        if self.kind is ChangeKind.FIELD_ADDED:
+            return f"{self.path}: added, {self._shown(self.new)}"
+        if self.kind is ChangeKind.FIELD_REMOVED:
+            return f"{self.path}: removed, was {self._shown(self.old)}"
+        if self._holds_names:
+            return f"{self.path}: {self._shown(self.old)} → {self._shown(self.new)}"
+        return f"{self.path}: {' → '.join(show_both(self.old, self.new))}"
+
+    @property
+    def _holds_names(self) -> bool:
+        return self.path in ("function", "artifact_type") or self.path.startswith("deps.")
+
+    def _shown(self, encoded: JSON) -> str:
+        # Names and versions are text in the JSON, and no quoted text to people.
+        return encoded if self._holds_names and isinstance(encoded, str) else show(encoded)
+
+
+def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+    """Every difference between two recipes' payloads; none exactly if they are equal.
+
+    A dependency whose version changed is told once, and not again for each place in the config that mentions it.
+
+    >>> [str(change) for change in compare({"deps": ["poems@2026.07.01"]}, {"deps": ["poems@2026.07.02"]})]
+    ['deps.poems: 2026.07.01 → 2026.07.02']
+    """
+    old_deps, new_deps = _versions(old.get("deps")), _versions(new.get("deps"))
+    followed = cast("dict[str, JSON]", _follow(dict(old), _moved(old_deps, new_deps)))
+    sections = [*_SECTIONS, *sorted((old.keys() | new.keys()) - {*_SECTIONS, "deps"})]
+    changes = [change for section in sections for change in _section(section, followed, new)]
+    changes.extend(_dependencies(old_deps, new_deps))
+    if not changes and canonical(dict(old)) != canonical(dict(new)):
+        # Not of our making: deps out of order, or listed twice.
+        changes.append(Change("deps", old.get("deps"), new.get("deps"), ChangeKind.LITERAL))
+    return tuple(changes)
+
+
+def _section(name: str, old: Mapping[str, JSON], new: Mapping[str, JSON]) -> Iterator[Change]:
+    if name == "fields":
+        # The fields of a step's own class: a bare map of encodings.
+        before = cast("dict[str, JSON]", old.get(name) or {})
+        after = cast("dict[str, JSON]", new.get(name) or {})
+        yield from _members(name, _named(before, "."), _named(after, "."))
+    elif name == "source" and name in old and name in new:
+        before = cast("dict[str, JSON]", old[name])
+        after = cast("dict[str, JSON]", new[name])
+        for change in _members(name, _named(before, "."), _named(after, ".")):
+            replaced = change.kind in (ChangeKind.LITERAL, ChangeKind.TYPE)
+            yield Change(change.path, change.old, change.new, ChangeKind.SOURCE) if replaced else change
+    elif name in old and name in new:
+        yield from _whole_section(name, old[name], new[name])
+    elif name in new:
+        yield Change(name, None, new[name], ChangeKind.FIELD_ADDED)
+    elif name in old:
+        yield Change(name, old[name], None, ChangeKind.FIELD_REMOVED)
+
+
+def _whole_section(name: str, old: JSON, new: JSON) -> Iterator[Change]:
+    kinds = {"function": ChangeKind.FUNCTION, "artifact_type": ChangeKind.TYPE}
+    for change in _differences(name, old, new):
+        kind = kinds.get(name, change.kind) if change.path == name else change.kind
+        yield Change(change.path, change.old, change.new, kind)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """An encoding taken apart: ``head`` must be equal for its members to be compared one by one."""
+
+    head: bytes
+    members: dict[bytes, tuple[str, JSON]]
+    """Suffix of the path and encoding, by what identifies the member."""
+
+
+def _differences(path: str, old: JSON, new: JSON) -> Iterator[Change]:
+    if canonical(old) == canonical(new):
+        return
+    before, after = _parts(old), _parts(new)
+    inner = list[Change]()
+    if before is not None and after is not None and before.head == after.head:
+        inner = list(_members(path, before.members, after.members))
+    yield from inner or [Change(path, old, new, _kind(old, new))]
+
+
+def _members(
+    path: str, old: Mapping[bytes, tuple[str, JSON]], new: Mapping[bytes, tuple[str, JSON]]
+) -> Iterator[Change]:
+    for key, (suffix, before) in old.items():
+        if key in new:
+            yield from _differences(path + suffix, before, new[key][1])
+        else:
+            yield Change(path + suffix, before, None, ChangeKind.FIELD_REMOVED)
+    for key, (suffix, after) in new.items():
+        if key not in old:
+            yield Change(path + suffix, None, after, ChangeKind.FIELD_ADDED)
+
+
+def _kind(old: JSON, new: JSON) -> ChangeKind:
+    if old is None or new is None or _type(old) == _type(new):
+        return ChangeKind.LITERAL
+    return ChangeKind.TYPE
+
+
+def _type(encoded: JSON) -> str:
+    if not isinstance(encoded, dict):
+        return type(encoded).__name__
+    for tag in ("object", "subclass", "enum"):
+        if tag in encoded:
+            return f"{tag} {encoded[tag]}"
+    if any(tag in encoded for tag in _NODES_OF_TEXT):
+        return "str"
+    return " ".join(key for key in sorted(encoded) if key not in ("tzinfo", "fold", "maxlen"))
+
+
+def _parts(encoded: JSON) -> _Parts | None:
+    """``None`` for a value that is told as a whole."""
+    if isinstance(encoded, list):
+        return _Parts(b"list", _indexed(encoded))
+    if not isinstance(encoded, dict):
+        return None
+    take_apart = next((_CONTAINERS[tag] for tag in _CONTAINERS if tag in encoded), None)
+    try:
+        return None if take_apart is None else take_apart(encoded)
+    except (AttributeError, TypeError, ValueError, KeyError):
+        return None  # a record that was not written by us is still told, as a whole
+
+
+def _sequence(encoded: Any) -> _Parts:
+    tag = next(tag for tag in ("tuple", "deque") if tag in encoded)
+    return _Parts(canonical([tag, encoded.get("maxlen")]), _indexed(encoded[tag]))
+
+
+def _collection(encoded: Any) -> _Parts:
+    tag = next(tag for tag in ("set", "frozenset") if tag in encoded)
+    return _Parts(tag.encode(), _distinct((canonical(member), "", member) for member in encoded[tag]))
+
+
+def _mapping(encoded: Any) -> _Parts:
+    tag = next(tag for tag in ("dict", "default_dict", "mapping_proxy") if tag in encoded)
+    members = _distinct((canonical(key), _subscript(key), value) for key, value in _pairs(encoded[tag]))
+    if "default_factory" in encoded:
+        members[b"."] = (".default_factory", encoded["default_factory"])
+    return _Parts(tag.encode(), members)
+
+
+def _ordered(encoded: Any) -> _Parts:
+    pairs = _pairs(encoded["ordered_dict"])
+    return _Parts(
+        canonical(["ordered", *(key for key, _ in pairs)]),
+        _distinct((canonical(key), _subscript(key), value) for key, value in pairs),
+    )
+
+
+def _object(encoded: Any) -> _Parts:
+    members = _named(encoded.get("fields", {}), ".") | _named(encoded.get("attributes", {}), ". ", ".")
+    for part in ("value", "fingerprint"):
+        if part in encoded:
+            members[f"={part}".encode()] = ("", encoded[part])
+    return _Parts(canonical([encoded.get("object"), encoded.get("subclass")]), members)
+
+
+def _callable(encoded: Any) -> _Parts:
+    head = {key: encoded[key] for key in ("function", "code", "wrapped", "method") if key in encoded}
+    members = {
+        **_named({key: encoded[key] for key in ("partial", "self") if key in encoded}, "."),
+        **_named(encoded.get("cells", {}), ".<cell>."),
+        **_named(encoded.get("keyword_defaults", {}), ".<default>."),
+    }
+    for part in ("arguments", "defaults"):
+        indexed = _indexed(encoded.get(part, [])).items()
+        members |= {part.encode() + key: (f".{part}{suffix}", value) for key, (suffix, value) in indexed}
+    for key, value in _pairs(encoded.get("keywords", {})):
+        members[b"keywords" + canonical(key)] = (f".keywords{_subscript(key)}", value)
+    return _Parts(canonical(head), members)
+
+
+_CONTAINERS = {
+    **dict.fromkeys(("tuple", "deque"), _sequence),
+    **dict.fromkeys(("set", "frozenset"), _collection),
+    **dict.fromkeys(("dict", "default_dict", "mapping_proxy"), _mapping),
+    "ordered_dict": _ordered,
+    **dict.fromkeys(("object", "subclass"), _object),
+    **dict.fromkeys(("function", "method", "partial"), _callable),
+}
+
+
+def _indexed(values: list[JSON]) -> dict[bytes, tuple[str, JSON]]:
+    return {b"%d" % index: (f"[{index}]", value) for index, value in enumerate(values)}
+
+
+def _named(values: Mapping[str, JSON], key: str, suffix: str | None = None) -> dict[bytes, tuple[str, JSON]]:
+    return {f"{key}{name}".encode(): (f"{suffix or key}{name}", value) for name, value in values.items()}
+
+
+def _distinct(members: Iterator[tuple[bytes, str, JSON]]) -> dict[bytes, tuple[str, JSON]]:
+    """Members by key; NaN may be there twice."""
+    seen = Counter[bytes]()
+    found = dict[bytes, tuple[str, JSON]]()
+    for key, suffix, value in members:
+        found[b"%s %d" % (key, seen[key])] = (suffix, value)
+        seen[key] += 1
+    return found
+
+
+def _pairs(mapping: Any) -> list[tuple[JSON, JSON]]:
+    return list(mapping.items()) if isinstance(mapping, dict) else [(key, value) for key, value in mapping]
+
+
+def _subscript(key: JSON) -> str:
+    return f"[{json.dumps(key, ensure_ascii=False) if isinstance(key, str) else show(key)}]"
+
+
+def _versions(deps: Any) -> dict[str, set[str]]:
+    versions = dict[str, set[str]]()
+    for dep in deps or ():
+        name, _, version = str(dep).partition("@")
+        versions.setdefault(name, set()).add(version)
+    return versions
+
+
+def _moved(old: Mapping[str, set[str]], new: Mapping[str, set[str]]) -> dict[str, str]:
+    """Old id to new id of each dependency that changed from one version to one other."""
+    moved = dict[str, str]()
+    for name in old.keys() & new.keys():
+        gone, come = old[name] - new[name], new[name] - old[name]
+        if len(gone) == len(come) == 1:
+            moved[f"{name}@{gone.pop()}"] = f"{name}@{come.pop()}"
+    return moved
+
+
+def _dependencies(old: Mapping[str, set[str]], new: Mapping[str, set[str]]) -> Iterator[Change]:
+    for name in sorted(old.keys() | new.keys()):
+        before, after = (", ".join(sorted(deps.get(name, ()))) for deps in (old, new))
+        path = f"deps.{name}"
+        if name not in old:
+            yield Change(path, None, after, ChangeKind.FIELD_ADDED)
+        elif name not in new:
+            yield Change(path, before, None, ChangeKind.FIELD_REMOVED)
+        elif before != after:
+            yield Change(path, before, after, ChangeKind.DEPENDENCY_VERSION)
+
+
+def _follow(encoded: JSON, moved: Mapping[str, str]) -> JSON:
+    """``encoded`` with the mentions of moved dependencies moved along."""
+    if not moved:
+        return encoded
+    if isinstance(encoded, list):
+        return [_follow(item, moved) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    if encoded.keys() == {"handle"}:
+        handle = str(encoded["handle"])
+        return {"handle": moved.get(handle, handle)}
+    if encoded.keys() == {"placeholder"}:
+        return {"placeholder": _followed_token(str(encoded["placeholder"]), moved)}
+    return {key: _follow(value, moved) for key, value in encoded.items()}
+
+
+def _followed_token(token: str, moved: Mapping[str, str]) -> str:
+    for old, new in moved.items():
+        # The id may be followed by attributes, which never begin with a digit as the rest of a version does.
+        if match := re.fullmatch(rf"(artifact|resolved):{re.escape(old)}((?:\.[^\W\d]\w*)*)", token):
+            return f"{match[1]}:{new}{match[2]}"
+    return token

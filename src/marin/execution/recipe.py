@@ -1,0 +1,104 @@
+"""What of a step is its recipe: config, step function, artifact type, dependencies by ``name@version``, adopted source.
+
+Name, version, pin, runtime arguments, resources and where the step runs are not in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from marin.errors import ConfigurationError, FingerprintError, ImpureConfigError, MarinError
+from marin.execution.context import PlaceholderContext
+from marin.execution.drift import compare
+from marin.execution.encoding import JSON, encode, encode_fields
+from marin.execution.fingerprint import SCHEME, Fingerprint, digest
+from marin.execution.naming import class_name, function_name
+from marin.execution.record_fields import Field
+from marin.execution.remote import RemoteFunction
+
+if TYPE_CHECKING:
+    from marin.execution.lazy import ArtifactStep
+
+
+def recipe_fingerprint(step: ArtifactStep[Any]) -> Fingerprint:
+    """The fingerprint of ``step``'s recipe, taken anew.
+
+    Raises ``FingerprintError`` with the path to a value without a stable encoding, and what ``recipe_payload`` raises.
+    """
+    payload = recipe_payload(step)
+    return Fingerprint(scheme=SCHEME, digest=digest(payload), payload=payload)
+
+
+def recipe_payload(step: ArtifactStep[Any]) -> dict[str, JSON]:
+    """The typed JSON of ``step``'s recipe. Parts that a step does not have are left out.
+
+    Raises ``ConfigurationError`` if its ``build_config`` fails; errors of Marin pass as they are.
+    """
+    try:
+        return _payload(step)
+    except FingerprintError as fault:
+        raise FingerprintError(f"{step.id} (made at {step.made_at}): {fault}") from fault
+
+
+def _payload(step: ArtifactStep[Any]) -> dict[str, JSON]:
+    payload: dict[str, JSON] = {
+        "artifact_type": class_name(step.artifact_type),
+        "deps": list[JSON](sorted({str(dep.id) for dep in step.deps})),
+    }
+    if step.run is not None:
+        payload["function"] = _function(step.run)
+        if (config := _config(step)) is not None:
+            payload["config"] = config
+    if fields := encode_fields(_own_fields(step), "fields", handle=_handle):
+        payload["fields"] = fields
+    if step.source is not None:
+        payload["source"] = {"path": step.source.path, "config": encode(dict(step.source.config), "source.config")}
+    return payload
+
+
+def check_pure(step: ArtifactStep[Any]) -> None:
+    """Raise ``ImpureConfigError``, naming what differs, unless ``build_config`` gives the same config twice."""
+    changes = compare(recipe_payload(step), recipe_payload(step))
+    if changes:
+        listed = "\n".join(f"  {change}" for change in changes[:5])
+        raise ImpureConfigError(
+            f"build_config of {step.id} (made at {step.made_at}) gave two different configs:\n{listed}\n"
+            "Leave out what changes by itself (time, random numbers, the environment), or take it in the step function"
+        )
+
+
+def _config(step: ArtifactStep[Any]) -> JSON:
+    build_config: Any = step.build_config
+    if build_config is None:
+        return None
+    try:
+        config = build_config(PlaceholderContext(step))
+    except MarinError:
+        raise
+    except Exception as fault:
+        raise ConfigurationError(
+            f"build_config of {step.id} (made at {step.made_at}) failed: {type(fault).__name__}: {fault}"
+        ) from fault
+    return encode(config, "config")
+
+
+def _function(run: Any) -> JSON:
+    function = run.function if isinstance(run, RemoteFunction) else run
+    if isinstance(function, str):
+        return function_name(function)
+    encoded = encode(function, "function")
+    # What a module has under its name is the same as that name given as text.
+    if isinstance(encoded, dict) and encoded.keys() == {"function"}:
+        return encoded["function"]
+    return encoded
+
+
+def _own_fields(step: ArtifactStep[Any]) -> list[Field]:
+    metadata = {spec.name: spec.metadata for spec in dataclasses.fields(step)}
+    return [(name, value, metadata.get(name, {})) for name, value in step.own_fields().items()]
+
+
+def _handle(handle: ArtifactStep[Any]) -> JSON:
+    """A subclass may hold its dependencies in fields of its own."""
+    return {"handle": str(handle.id)}
