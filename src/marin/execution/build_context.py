@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
@@ -32,6 +32,7 @@ class VersionCodex:
 @dataclass(slots=True)
 class _Build:
     codex: VersionCodex
+    outer: _Build | None
     open_names: set[str] = field(default_factory=set[str])
     written: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -40,16 +41,17 @@ _BUILD: ContextVar[_Build | None] = ContextVar("marin_build_context", default=No
 
 
 @contextlib.contextmanager
-def build_context(codex: VersionCodex) -> Iterator[VersionCodex]:
+def build_context(codex: VersionCodex) -> Generator[VersionCodex]:
     """Handles that are made inside, and leave their version open, get it from ``codex``.
 
-    Raises ``UnusedOverrideError`` at the end for an override that no handle used.
+    Raises ``UnusedOverrideError`` at the end for an override that no handle used. In a context inside another one the
+    inner codex counts, and a handle counts as made in both.
 
     >>> with build_context(VersionCodex(default="2026.07.01", overrides={"tokens": "anna-dev"})):
     ...     ambient_version("tokens"), ambient_version("model")
     ('anna-dev', '2026.07.01')
     """
-    build = _Build(codex)
+    build = _Build(codex, outer=_BUILD.get())
     token = _BUILD.set(build)
     try:
         yield codex
@@ -63,20 +65,29 @@ def ambient_version(name: str) -> str:
     build = _BUILD.get()
     if build is None:
         return "dev"
-    build.open_names.add(name)
+    for context in _enclosing(build):
+        context.open_names.add(name)
     return build.codex.overrides.get(name, build.codex.default)
 
 
 def note_written_version(name: str, version: str) -> None:
     """Remember a handle with a version of its own, so that an override of it can be explained."""
-    build = _BUILD.get()
-    if build is not None:
-        build.written[name] = version
+    for context in _enclosing(_BUILD.get()):
+        context.written[name] = version
+
+
+def _enclosing(build: _Build | None) -> Iterator[_Build]:
+    while build is not None:
+        yield build
+        build = build.outer
 
 
 def _check_overrides(build: _Build) -> None:
     for name, version in build.codex.overrides.items():
-        if name in build.open_names:
+        # A handle that a context around us has already given this version has used the override as well.
+        if any(
+            name in context.open_names and context.codex.overrides.get(name) == version for context in _enclosing(build)
+        ):
             continue
         if name in build.written:
             raise UnusedOverrideError(

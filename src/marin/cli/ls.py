@@ -1,0 +1,94 @@
+"""List what is in the store, with state, size and time. PATTERN: part of a name, or a glob over name@version.
+
+example:
+  marin ls 'tokenized/*'
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from marin.cli.store_access import add_store_arguments, opened
+from marin.execution.catalog import Condition, Entry, entries
+from marin.execution.meter import size
+from marin.execution.record import data_path
+from marin.execution.tally import absolute
+from marin.storage.owner import describe
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="which artifacts (default: all)")
+    add_store_arguments(parser, json=True)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    prefix, store = opened(arguments)
+    listed = [entry for entry in entries(store) if _matches(entry, arguments.pattern)]
+    if arguments.json:
+        print(json.dumps([_as_json(entry, prefix.location) for entry in listed], indent=1))
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in _table([_row(entry) for entry in listed], width):
+        print(line)
+    if not listed:
+        what = f"nothing that matches {arguments.pattern!r}" if arguments.pattern else "nothing"
+        print(f"{what} is in {prefix.location} ({prefix.origin})", file=sys.stderr)
+        if prefix.hint:
+            print(f"note: {prefix.hint}", file=sys.stderr)
+    return 0
+
+
+def _matches(entry: Entry, pattern: str) -> bool:
+    if any(char in pattern for char in "*?["):
+        return fnmatch.fnmatchcase(entry.id.name, pattern) or fnmatch.fnmatchcase(str(entry.id), pattern)
+    return pattern in str(entry.id)
+
+
+def _row(entry: Entry) -> list[str]:
+    build, attempt = entry.build, entry.attempt
+    amount = size(build.manifest.bytes) if build is not None and build.manifest is not None else ""
+    when = build.finished if build is not None else attempt.started if attempt is not None else ""
+    note = ""
+    if entry.condition in (Condition.BUILDING, Condition.REBUILDING) and attempt is not None:
+        note = f"by {describe(attempt.lease.owner)}"
+    elif entry.condition is Condition.FAILED and attempt is not None:
+        note = (attempt.error or "").partition("\n")[0]
+    elif entry.fault is not None:
+        note = str(entry.fault)
+    elif build is not None and build.source is not None:
+        note = f"adopted from {build.source}"
+    return [str(entry.id), entry.condition.value, amount, when, note]
+
+
+def _table(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Aligned columns; where a terminal is too narrow the last ones are left out, but never the name and the state."""
+    columns = 5
+    while True:
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(columns)]
+        # The last column may run on: it is text, and the terminal wraps it.
+        fixed = sum(widths[:4]) + 2 * min(columns - 1, 3)
+        if width is None or fixed <= width or columns == 2:
+            break
+        columns -= 1
+    return ["  ".join(f"{text:<{widths[at]}}" for at, text in enumerate(row[:columns])).rstrip() for row in rows]
+
+
+def _as_json(entry: Entry, prefix: str) -> dict[str, Any]:
+    build, attempt = entry.build, entry.attempt
+    return {
+        "name": entry.id.name,
+        "version": entry.id.version,
+        "state": entry.condition.value,
+        "path": None if build is None else absolute(prefix, data_path(entry.id.address, build)),
+        "bytes": build.manifest.bytes if build is not None and build.manifest is not None else None,
+        "finished": None if build is None else build.finished,
+        "started": attempt.started if attempt is not None else None,
+        "by": describe(attempt.lease.owner) if attempt is not None else None,
+        "error": attempt.error if attempt is not None else str(entry.fault) if entry.fault is not None else None,
+    }

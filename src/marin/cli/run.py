@@ -1,0 +1,41 @@
+"""Build what SCRIPT describes; what is built already is served.
+
+Targets are what its experiment_main(build) returns, else the handles at the top of the script that no other one
+depends on. A script that calls run() or resolve() itself does so, with these options.
+
+example:
+  marin run pretrain.py --override tokenized/poems=anna-dev --max-concurrent 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from marin.cli.script import module_targets, run_script
+from marin.cli.script_arguments import add_script_arguments, around_script
+from marin.execution.build_context import build_context
+from marin.execution.console import json_reporter, reporting, terminal_reporter
+from marin.execution.events import Reporter
+from marin.execution.runner import run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_script_arguments(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    stdout = sys.stdout
+    runs = 0
+
+    def make_reporter() -> Reporter:
+        nonlocal runs
+        runs += 1
+        return json_reporter(stdout) if arguments.json else terminal_reporter()
+
+    with around_script(arguments) as codex, reporting(make_reporter):
+        with build_context(codex):
+            module = run_script(arguments.script, arguments.script_arguments)
+        if not runs:
+            run(*module_targets(module, arguments.script))
+    return 0

@@ -1,0 +1,74 @@
+"""Running a user's script inside the command, as Python would run it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from marin.errors import ConfigurationError
+from marin.execution.graph import Step
+from marin.execution.lazy import ArtifactStep
+
+_OUR_MAIN = sys.modules["__main__"]  # kept: the module that a script replaces must not go away under us
+
+
+def run_script(script: Path, arguments: Sequence[str]) -> ModuleType:
+    """Execute ``script`` as ``__main__``, and leave it there: its functions are found by it when they travel.
+
+    Raises whatever the script raises; its traceback begins in the script.
+    """
+    place = script.resolve()
+    module = ModuleType("__main__")
+    module.__file__ = str(place)
+    module.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = module
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(place.parent))
+    code = compile(place.read_bytes(), str(place), "exec")
+    try:
+        exec(code, module.__dict__)
+    except Exception as fault:  # noqa: BLE001  # any: it is only shortened, and goes on
+        trace = fault.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != str(place):
+            trace = trace.tb_next
+        raise fault.with_traceback(trace) from fault.__cause__
+    return module
+
+
+def module_targets(module: ModuleType, script: Path) -> list[Step]:
+    """The handles at the top of the module (also in its lists and dicts) that no other one of them depends on.
+
+    Raises ``ConfigurationError`` if there are none.
+    """
+    handles = list({id(handle): handle for handle in _handles(module)}.values())
+    used = _ids_of_dependencies(handles)
+    targets = [handle for handle in handles if handle.id not in used]
+    if not targets:
+        raise ConfigurationError(
+            f"{script} has nothing to make: end it with experiment_main(build), where build returns the handles, "
+            "or keep a handle in a variable at the top level of the script"
+        )
+    return targets
+
+
+def _handles(module: ModuleType) -> Iterator[Step]:
+    for value in list(vars(module).values()):
+        if isinstance(value, ArtifactStep):
+            yield cast("Step", value)
+        elif isinstance(value, list | tuple | dict):
+            inner = cast("dict[Any, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+            yield from (item for item in inner if isinstance(item, ArtifactStep))
+
+
+def _ids_of_dependencies(handles: Sequence[Step]) -> set[object]:
+    used = set[object]()
+    todo = list(handles)
+    while todo:
+        for dep in todo.pop().deps:
+            if dep.id not in used:
+                used.add(dep.id)
+                todo.append(dep)
+    return used

@@ -1,0 +1,137 @@
+"""Tell all that is known about an artifact: state, place, recipe, inputs, result, and how it came to be.
+
+Secrets are left out. The fingerprint can be copied into expected_fingerprint=.
+
+example:
+  marin show checkpoints/poet@2026.07.01
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from marin.cli.store_access import add_artifact_argument, add_store_arguments, found, opened
+from marin.execution.catalog import Condition, Entry, dependents
+from marin.execution.meter import duration, size
+from marin.execution.provenance import redact_values, secret_values
+from marin.execution.record import Attempt, Build, Record, data_path
+from marin.storage.local import LocalStore
+from marin.storage.owner import describe
+
+_FINGERPRINT_DIGITS = 16
+_KEY_WIDTH = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_artifact_argument(parser)
+    add_store_arguments(parser, json=True)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    _, store = opened(arguments)
+    entry = found(store, arguments.artifact)
+    if entry.record is None:
+        assert entry.fault is not None  # an entry has one or the other
+        raise entry.fault
+    record: Record = msgspec.convert(
+        redact_values(msgspec.to_builtins(entry.record), secret_values(os.environ)), Record
+    )
+    if arguments.json:
+        print(json.dumps(_as_json(store, entry, record), indent=1))
+        return 0
+    print(entry.id)
+    for key, value in _facts(store, entry, record):
+        _print_fact(key, value)
+    return 0
+
+
+def _as_json(store: LocalStore, entry: Entry, record: Record) -> dict[str, Any]:
+    return {
+        "id": str(entry.id),
+        "state": entry.condition.value,
+        "path": None if record.build is None else _place(store, entry, record.build),
+        "fingerprint": None if record.build is None else _fingerprint(record.build),
+        "log": None if entry.log is None else store.url(entry.log),
+        "dependents": [str(id_) for id_ in dependents(store, entry.id)],
+        "record": msgspec.to_builtins(record),
+    }
+
+
+def _facts(store: LocalStore, entry: Entry, record: Record) -> Iterator[tuple[str, Any]]:
+    yield "state", entry.condition.value
+    yield "address", store.url(entry.id.address)
+    if record.attempt is not None:
+        yield from _attempt_facts(entry, record.attempt)
+    if record.build is not None:
+        yield from _build_facts(store, entry, record.build)
+    yield "used by", [str(id_) for id_ in dependents(store, entry.id)]
+    yield "log", None if entry.log is None else store.url(entry.log)
+
+
+def _attempt_facts(entry: Entry, attempt: Attempt) -> Iterator[tuple[str, Any]]:
+    yield "attempt", f"{attempt.build_id}, begun {attempt.started}"
+    yield (
+        "builder",
+        describe(attempt.lease.owner) + (", which has ended" if entry.condition is Condition.INTERRUPTED else ""),
+    )
+    yield "error", attempt.error
+    yield "at", attempt.frame
+
+
+def _build_facts(store: LocalStore, entry: Entry, build: Build) -> Iterator[tuple[str, Any]]:
+    yield "data", _place(store, entry, build)
+    yield "adopted from", build.source
+    yield "built", f"{build.finished} in {duration(build.seconds)}"
+    yield "build id", build.build_id
+    if build.manifest is not None:
+        yield (
+            "size",
+            f"{size(build.manifest.bytes)} in {build.manifest.files:,} files, sha256 {build.manifest.digest[:16]}",
+        )
+    yield "fingerprint", _fingerprint(build)
+    yield "type", build.artifact_type
+    yield "inputs", [f"{dep.name}@{dep.version} (build {dep.build_id})" for dep in build.deps]
+    yield "config", build.config
+    yield "runtime", build.runtime_args
+    yield "result", build.result
+    yield "provenance", build.provenance
+
+
+def _fingerprint(build: Build) -> str:
+    return f"{build.fingerprint.scheme}:{build.fingerprint.digest[:_FINGERPRINT_DIGITS]}"
+
+
+def _place(store: LocalStore, entry: Entry, build: Build) -> str:
+    place = data_path(entry.id.address, build)
+    return place if build.source is not None else store.url(place)
+
+
+def _print_fact(key: str, value: Any) -> None:
+    if value is None or value in ({}, [], (), ""):
+        return
+    if isinstance(value, Mapping | list | tuple):
+        print(f"  {key}")
+        for line in _tree(value):
+            print(f"    {line}")
+    else:
+        print(f"  {key:<{_KEY_WIDTH}}  {value}")
+
+
+def _tree(value: Any) -> Iterator[str]:
+    """Nested JSON, a line for each leaf; short inner values stay on one line."""
+    if isinstance(value, Mapping):
+        pairs = [(f"{key}: ", inner) for key, inner in cast("Mapping[str, Any]", value).items()]
+    else:
+        pairs = [("" if isinstance(inner, str) else "- ", inner) for inner in cast("Sequence[Any]", value)]
+    for head, inner in pairs:
+        if isinstance(inner, Mapping | list | tuple) and len(json.dumps(inner, default=str)) > 60:
+            yield head.rstrip()
+            yield from (f"  {line}" for line in _tree(inner))
+        else:
+            yield head + (inner if isinstance(inner, str) else json.dumps(inner, default=str))

@@ -1,0 +1,278 @@
+"""What is in a store, told from its records alone: no script, no handles, no types."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from marin.errors import (
+    CorruptRecordError,
+    DependentsError,
+    InvalidNameError,
+    InvalidVersionError,
+    NotBuiltError,
+    RecordError,
+    StoreBusyError,
+)
+from marin.execution.identity import (
+    ArtifactId,
+    checked_name,
+    checked_version,
+    is_mutable,
+    parse_artifact_id,
+    version_order,
+)
+from marin.execution.record import (
+    RECORD_NAME,
+    Attempt,
+    Build,
+    Lease,
+    Record,
+    State,
+    data_path,
+    decode_record,
+    encode_record,
+    new_build_id,
+    record_path,
+    timestamp,
+)
+from marin.storage.owner import describe, is_dead_here, this_process
+from marin.storage.store import BuildStore
+
+TRASH = ".marin/trash"
+"""Where removed artifacts go, below the prefix."""
+
+_REMOVAL_SECONDS = 60.0
+
+
+class Condition(StrEnum):
+    """How an artifact is, as people say it: the record's state, and whether its builder still lives."""
+
+    BUILT = "built"
+    BUILDING = "building"
+    REBUILDING = "rebuilding"
+    """Being built anew; the previous build is served meanwhile."""
+    INTERRUPTED = "interrupted"
+    """Its builder has died; the next run takes over."""
+    FAILED = "failed"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One artifact of the store. ``fault`` is why its record can't be read; ``raw`` is that record as it lies there."""
+
+    id: ArtifactId
+    raw: bytes
+    record: Record | None = None
+    fault: RecordError | None = None
+
+    @property
+    def condition(self) -> Condition:
+        record = self.record
+        if record is None:
+            return Condition.UNREADABLE
+        if record.attempt is None or record.state is State.BUILT:
+            return Condition.BUILT
+        if record.state is State.FAILED:
+            return Condition.FAILED
+        if is_dead_here(record.attempt.lease.owner):
+            return Condition.INTERRUPTED
+        return Condition.BUILDING if record.build is None else Condition.REBUILDING
+
+    @property
+    def build(self) -> Build | None:
+        return None if self.record is None else self.record.build
+
+    @property
+    def attempt(self) -> Attempt | None:
+        return None if self.record is None else self.record.attempt
+
+    @property
+    def log(self) -> str | None:
+        """The log of the attempt if there is one, else of the build; relative to the prefix."""
+        if self.attempt is not None:
+            return self.attempt.log
+        return None if self.build is None else self.build.log
+
+
+def entries(store: BuildStore) -> Iterator[Entry]:
+    """Every artifact of the store, by name and version. Folders whose name begins with a dot are Marin's own."""
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        names = store.list(folder)
+        if RECORD_NAME in names:
+            entry = _entry(store, folder)
+            if entry is not None:
+                yield entry
+            continue  # nothing that is an artifact lies inside another one
+        inner = [name.rstrip("/") for name in names if name.endswith("/") and not name.startswith(".")]
+        folders += [f"{folder}/{name}" if folder else name for name in reversed(inner)]
+
+
+def read_entry(store: BuildStore, id_: ArtifactId) -> Entry | None:
+    """The artifact of that id. ``None``: there is no record of it."""
+    raw = store.read(record_path(id_.address))
+    if raw is None:
+        return None
+    place = store.url(record_path(id_.address))
+    try:
+        record = decode_record(raw, place)
+        if record.id != id_:
+            raise CorruptRecordError(f"{place} is the record of {record.id}: it was copied or moved here by hand")
+    except RecordError as fault:
+        return Entry(id=id_, raw=raw, fault=fault)
+    return Entry(id=id_, raw=raw, record=record)
+
+
+def find(store: BuildStore, text: str) -> Entry:
+    """The artifact that ``NAME@VERSION`` (or ``NAME/VERSION``) names.
+
+    ``NAME`` alone means its newest fixed version, else ``dev``, else another mutable one. Raises ``NotBuiltError``
+    that says what there is instead.
+    """
+    name, version = _parse(text)
+    if version is not None:
+        entry = read_entry(store, ArtifactId(name, version))
+        if entry is None:
+            raise NotBuiltError(_not_there(store, name, version))
+        return entry
+    found = [entry for known in versions(store, name) if (entry := read_entry(store, ArtifactId(name, known)))]
+    if not found:
+        raise NotBuiltError(_not_there(store, name, None))
+    return found[0]
+
+
+def versions(store: BuildStore, name: str) -> list[str]:
+    """The versions of ``name`` that have a record: fixed ones from new to old, then ``dev``, then other such ones."""
+    known = [version.rstrip("/") for version in store.list(name) if version.endswith("/")]
+    known = [
+        version for version in known if _is_version(version, name) and store.read(record_path(f"{name}/{version}"))
+    ]
+    fixed = sorted((version for version in known if not is_mutable(version)), key=version_order, reverse=True)
+    return fixed + sorted(
+        (version for version in known if is_mutable(version)), key=lambda version: (version != "dev", version)
+    )
+
+
+def dependents(store: BuildStore, id_: ArtifactId) -> list[ArtifactId]:
+    """The artifacts that were made, or are being made, from ``id_``."""
+    found: list[ArtifactId] = []
+    for entry in entries(store):
+        used = [*(entry.build.deps if entry.build else ()), *(entry.attempt.inputs if entry.attempt else ())]
+        if any((dep.name, dep.version) == (id_.name, id_.version) for dep in used):
+            found.append(entry.id)
+    return found
+
+
+def data_url(store: BuildStore, entry: Entry) -> str:
+    """Where the data of the complete build lies. Raises ``NotBuiltError``, or what is wrong with the record."""
+    if entry.fault is not None:
+        raise entry.fault
+    if entry.build is None:
+        raise NotBuiltError(f"{entry.id} has no complete build: it is {entry.condition.value}")
+    place = data_path(entry.id.address, entry.build)
+    return place if entry.build.source is not None else store.url(place)
+
+
+def remove(store: BuildStore, id_: ArtifactId, *, force: bool = False) -> str:
+    """Move the artifact to the store's trash, and say where it lies now. Adopted data itself stays where it is.
+
+    Raises ``NotBuiltError``; ``StoreBusyError`` while somebody builds it; ``DependentsError`` if others were made
+    from it, unless ``force``.
+    """
+    entry = read_entry(store, id_)
+    if entry is None:
+        raise NotBuiltError(_not_there(store, id_.name, id_.version))
+    if entry.condition in (Condition.BUILDING, Condition.REBUILDING) and entry.attempt is not None:
+        raise StoreBusyError(
+            f"{id_} is being built by {describe(entry.attempt.lease.owner)} since {entry.attempt.started}: "
+            "stop that run first, or wait until it has ended. If its machine is gone, run the pipeline again, which "
+            "takes the lease over, and remove it then"
+        )
+    if not force and (readers := dependents(store, id_)):
+        raise DependentsError(
+            f"{', '.join(map(str, readers))} {'was' if len(readers) == 1 else 'were'} made from {id_}: "
+            "remove those first, or remove it anyway with --force"
+        )
+    now = datetime.datetime.now(datetime.UTC)
+    target = f"{TRASH}/{id_.address}-{new_build_id(now)}"
+    if entry.record is None:
+        store.move_folder(id_.address, target)
+        return store.url(target)
+    # We take the lease before we move the folder away, so that nobody begins to build in it meanwhile.
+    held = encode_record(_held_for_removal(entry.record, now))
+    if not store.compare_and_swap(record_path(id_.address), entry.raw, held):
+        raise StoreBusyError(
+            f"{id_} has just been changed by somebody else: look at it with 'marin show' and try again"
+        )
+    store.move_folder(id_.address, target)
+    store.write(record_path(target), entry.raw)
+    return store.url(target)
+
+
+def _held_for_removal(record: Record, now: datetime.datetime) -> Record:
+    build_id = new_build_id(now)
+    lease = Lease(owner=this_process(), nonce=build_id, term=1, ttl_seconds=_REMOVAL_SECONDS)
+    last = record.attempt
+    if record.build is not None:
+        scheme, digest = record.build.fingerprint.scheme, record.build.fingerprint.digest
+    else:
+        assert last is not None  # decode_record: without a build there is an attempt
+        scheme, digest = last.fingerprint_scheme, last.fingerprint_digest
+    attempt = Attempt(
+        build_id=build_id,
+        fingerprint_digest=digest,
+        fingerprint_scheme=scheme,
+        started=timestamp(now),
+        lease=lease,
+        inputs=last.inputs if last is not None else (),
+    )
+    return Record(name=record.name, version=record.version, state=State.BUILDING, build=record.build, attempt=attempt)
+
+
+def _entry(store: BuildStore, folder: str) -> Entry | None:
+    name, _, version = folder.rpartition("/")
+    try:
+        id_ = ArtifactId(checked_name(name), checked_version(version, name))
+    except (InvalidNameError, InvalidVersionError):
+        return None  # somebody's copy in a folder of their own: not at any address
+    return read_entry(store, id_)
+
+
+def _parse(text: str) -> tuple[str, str | None]:
+    if "@" in text:
+        id_ = parse_artifact_id(text)
+        return id_.name, id_.version
+    text = text.strip("/")
+    name, slash, version = text.rpartition("/")
+    if slash and _is_version(version, name):
+        return checked_name(name), version
+    return checked_name(text), None
+
+
+def _is_version(text: str, name: str) -> bool:
+    try:
+        checked_version(text, name)
+    except InvalidVersionError:
+        return False
+    return True
+
+
+def _not_there(store: BuildStore, name: str, version: str | None) -> str:
+    wanted = name if version is None else f"{name}@{version}"
+    place = store.url("")
+    if version is not None and (there := versions(store, name)):
+        return f"{wanted} is not in {place}. There is {', '.join(f'{name}@{known}' for known in there[:5])}"
+    known = list(dict.fromkeys(entry.id.name for entry in entries(store)))
+    if not known:
+        return f"{wanted} is not in {place}: nothing has been built there. Is it the right --prefix?"
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    near += [other for other in known if other not in near and name in other.split("/")]
+    if near:
+        return f"{wanted} is not in {place}. Did you mean {' or '.join(near[:3])}?"
+    return f"{wanted} is not in {place}. 'marin ls' shows what is there"

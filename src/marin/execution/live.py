@@ -1,0 +1,133 @@
+"""A run on a terminal: a line for each step that runs, redrawn in place; finished steps leave one behind.
+
+Imports rich, so only ``console.default_reporter`` imports it, when there is a terminal.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from marin.execution.console import SLOW_SECONDS
+from marin.execution.events import FailedStep, Outcome
+from marin.execution.identity import ArtifactId
+from marin.execution.meter import Meter, duration, shortened
+from marin.execution.plan import Plan
+from marin.execution.plan_text import SMALL_PLAN, Line, Tone, opening_lines
+from marin.execution.progress import Progress
+from marin.execution.tally import Tally, failure_text
+
+_REDRAWS_A_SECOND = 8
+_STYLES: dict[Tone, str] = {
+    "plain": "",
+    "dim": "dim",
+    "good": "green",
+    "warning": "yellow",
+    "error": "red",
+    "strong": "bold",
+}
+
+
+class LiveReporter:
+    """Redraws what runs; colors unless ``NO_COLOR`` is set."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        # emoji and markup off: a name like [bold] or :smile: in an error is text.
+        self._console = Console(file=stream, markup=False, emoji=False, highlight=False)
+        self._clock = clock
+        self._tally: Tally | None = None
+        self._large = False
+        self._meters: dict[ArtifactId, Meter] = {}
+        self._lock = threading.Lock()  # rich redraws in a thread of its own
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._draw,
+            refresh_per_second=_REDRAWS_A_SECOND,
+            transient=True,
+            # A program that reads our stdout must find there what the script printed, so only a terminal is shared.
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+            redirect_stderr=sys.stderr is not None and sys.stderr.isatty(),
+        )
+
+    def planned(self, plan: Plan, *, prefix: str, origin: str, hint: str | None) -> None:
+        self._tally = Tally(plan, prefix, self._clock())
+        self._large = self._tally.planned > SMALL_PLAN
+        self._say(*opening_lines(plan, prefix=prefix, origin=origin, hint=hint, width=self._console.width))
+
+    def started(self, id_: ArtifactId, *, log: str | None) -> None:
+        self._go_live()
+        with self._lock:
+            self._meters[id_] = Meter(str(id_), self._clock())
+
+    def waiting(self, id_: ArtifactId, *, holder: str) -> None:
+        self._go_live()
+        with self._lock:
+            meter = self._meters.setdefault(id_, Meter(str(id_), self._clock()))
+            meter.status = f"waiting for {holder}"
+
+    def progressed(self, id_: ArtifactId, progress: Progress) -> None:
+        now = self._clock()
+        with self._lock:
+            self._meters.setdefault(id_, Meter(str(id_), now)).update(progress, now)
+
+    def noted(self, id_: ArtifactId, note: str) -> None:
+        self._say(Line(f"note: {id_}: {note}", "warning"))
+
+    def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None:
+        self._end(id_)
+        if self._tally is not None:
+            self._tally.finished(id_, outcome, path)
+        if not self._large or seconds >= SLOW_SECONDS:
+            self._say(Line(f"✓ {id_} {outcome.value} in {duration(seconds)}", "good"))
+
+    def failed(self, failed: FailedStep) -> None:
+        self._end(failed.id)
+        if self._tally is not None:
+            self._tally.failures.append(failed)
+        self._say(Line(f"✗ {failed.id} failed: {next(failure_text(failed))}", "error"))
+
+    def blocked(self, id_: ArtifactId, *, by: ArtifactId) -> None:
+        if self._tally is not None:
+            self._tally.blocked[id_] = by
+
+    def ended(self, *, interrupted: bool) -> None:
+        self._live.stop()
+        atexit.unregister(self._live.stop)
+        if self._tally is not None:
+            self._say(*self._tally.closing_lines(self._clock(), interrupted=interrupted))
+
+    def _go_live(self) -> None:
+        # Not before something runs: a run that is refused is over without a word to us.
+        if not self._live.is_started:
+            self._live.start()
+            atexit.register(self._live.stop)  # whatever happens, the cursor comes back
+
+    def _end(self, id_: ArtifactId) -> None:
+        with self._lock:
+            self._meters.pop(id_, None)
+
+    def _say(self, *lines: Line) -> None:
+        for line in lines:
+            # The terminal wraps, so that a path that is copied has no line break in it.
+            self._console.print(Text(line.text, style=_STYLES[line.tone]), soft_wrap=True)
+
+    def _draw(self) -> Text:
+        now, width = self._clock(), self._console.width
+        with self._lock:
+            meters = list(self._meters.values())
+            room = max(1, self._console.height - 3)
+            lines = [meter.line(now, width) for meter in meters[:room]]
+        if (more := len(meters) - room) > 0:
+            lines.append(f"… and {more:,} more running")
+        if self._tally is not None and self._tally.planned > 1:
+            done, planned = self._tally.done, self._tally.planned
+            lines.append(shortened(f"{done:,} of {planned:,} steps, {duration(now - self._tally.began)}", width))
+        return Text("\n".join(lines), no_wrap=True, overflow="crop")

@@ -1,0 +1,169 @@
+"""A plan as people read it, and as JSON. Pure: a plan goes in, lines come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from marin.errors import MarinError
+from marin.execution.plan import Decision, Plan, PlannedStep
+
+Tone = Literal["plain", "dim", "good", "warning", "error", "strong"]
+
+SMALL_PLAN = 25
+"""Up to so many steps a run lists one by one at its start; of more it says how many."""
+
+LISTED_WARNINGS = 20
+"""So many steps get a warning of their own at the start of a run; the rest are counted."""
+
+REMEDY = "bump the version to build the new recipe"
+
+LABELS = {
+    Decision.BUILD: "build",
+    Decision.ADOPT: "adopt",
+    Decision.SERVE: "cached",
+    Decision.SKIP: "skip",
+    Decision.REFUSE: "refuse",
+}
+_TONES: dict[Decision, Tone] = {
+    Decision.BUILD: "good",
+    Decision.ADOPT: "good",
+    Decision.SERVE: "plain",
+    Decision.SKIP: "dim",
+    Decision.REFUSE: "error",
+}
+_SUMMARY = {
+    Decision.BUILD: "to build",
+    Decision.ADOPT: "to adopt",
+    Decision.SERVE: "cached",
+    Decision.SKIP: "not needed",
+    Decision.REFUSE: "refused",
+}
+_ANSI: dict[Tone, str] = {"dim": "2", "good": "32", "warning": "33", "error": "31", "strong": "1"}
+_NARROWEST_REASON = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of text, and what it is to the reader."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+def paint(lines: Sequence[Line], *, color: bool) -> str:
+    """The lines as one text, with ANSI colors if asked for.
+
+    >>> paint([Line("built", "good")], color=True)
+    '\\x1b[32mbuilt\\x1b[0m\\n'
+    """
+    return "".join(f"{_colored(line) if color else line.text}\n" for line in lines)
+
+
+def _colored(line: Line) -> str:
+    code = _ANSI.get(line.tone)
+    return line.text if code is None else f"\x1b[{code}m{line.text}\x1b[0m"
+
+
+def render_plan(plan: Plan, *, width: int | None = None, color: bool = False) -> str:
+    """One line for each step (what will happen, the address below the prefix, the reason), then a summary.
+
+    ``width``: columns of the terminal; what does not fit goes to a line of its own. ``None``: as wide as it takes.
+    """
+    return paint([*_step_lines(list(plan.steps.values()), width), Line(summary(plan), "strong")], color=color)
+
+
+def summary(plan: Plan) -> str:
+    """How many steps there are, and what will happen to them."""
+    counts = {decision: len(plan.of(decision)) for decision in Decision}
+    total = len(plan.steps)
+    if total and counts[Decision.SERVE] + counts[Decision.SKIP] == total:
+        return f"{_all(total)} cached: nothing to build"
+    parts = [f"{count} {_SUMMARY[decision]}" for decision, count in counts.items() if count]
+    return f"{_steps(total)}: {', '.join(parts) or 'nothing to do'}"
+
+
+def opening_lines(plan: Plan, *, prefix: str, origin: str, hint: str | None, width: int | None) -> list[Line]:
+    """What is said when a run begins: the store, what will be made, and what its author should know."""
+    lines = [Line(f"store: {prefix} ({origin})", "dim")]
+    if hint:
+        lines.append(Line(f"note: {hint}", "warning"))
+    shown = [step for step in plan.steps.values() if step.decision is not Decision.SKIP]
+    if (plan.to_make or plan.errors) and len(shown) <= SMALL_PLAN:
+        lines += _step_lines(shown, width, details=False)
+    lines.append(Line(summary(plan), "strong"))
+    lines += _warning_lines(plan)
+    return lines
+
+
+def plan_as_json(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON values: ``steps``, dependencies first, and ``summary``, the number of steps by decision."""
+    return {
+        "targets": [str(id_) for id_ in plan.graph.targets],
+        "summary": {decision.value: len(plan.of(decision)) for decision in Decision},
+        "steps": [_step_as_json(step) for step in plan.steps.values()],
+    }
+
+
+def _step_as_json(planned: PlannedStep) -> dict[str, Any]:
+    return {
+        "step": str(planned.id),
+        "name": planned.id.name,
+        "version": planned.id.version,
+        "decision": planned.decision.value,
+        "reason": planned.reason,
+        "address": planned.address,
+        "changes": [
+            {"path": change.path, "kind": change.kind.value, "old": change.old, "new": change.new, "text": str(change)}
+            for change in planned.changes
+        ],
+        "notes": list(planned.notes),
+        "error": None if planned.error is None else error_as_json(planned.error),
+    }
+
+
+def error_as_json(error: MarinError) -> dict[str, str]:
+    """The class and the message of an error."""
+    return {"type": type(error).__name__, "message": str(error)}
+
+
+def _step_lines(steps: Sequence[PlannedStep], width: int | None, *, details: bool = True) -> Iterator[Line]:
+    label_width = max((len(LABELS[step.decision]) for step in steps), default=0)
+    address_width = max((len(step.address) for step in steps), default=0)
+    for step in steps:
+        head = f"  {LABELS[step.decision]:<{label_width}}  "
+        reason = step.reason.partition("\n")[0]
+        tone = _TONES[step.decision]
+        if width is None or len(head) + address_width + 2 + max(_NARROWEST_REASON, len(reason)) <= width:
+            yield Line(f"{head}{step.address:<{address_width}}  {reason}".rstrip(), tone)
+        elif len(head) + len(step.address) + 2 + len(reason) <= width:
+            yield Line(f"{head}{step.address}  {reason}", tone)
+        else:
+            yield Line(f"{head}{step.address}", tone)
+            yield Line(f"      {reason}", tone)
+        if details:
+            yield from (Line(f"      {change}", "warning") for change in step.changes)
+            yield from (Line(f"      note: {note}", "warning") for note in step.notes)
+            if step.error is not None:
+                yield Line(f"      {step.error}", "error")
+
+
+def _warning_lines(plan: Plan) -> Iterator[Line]:
+    told = [step for step in plan.steps.values() if step.changes or step.notes]
+    for step in told[:LISTED_WARNINGS]:
+        if step.changes:
+            yield Line(f"warning: {step.id} is served as it was built, but its recipe has changed since:", "warning")
+            yield from (Line(f"    {change}", "warning") for change in step.changes)
+            yield Line(f"  {REMEDY}", "warning")
+        yield from (Line(f"note: {step.id}: {note}", "warning") for note in step.notes)
+    if (more := len(told) - LISTED_WARNINGS) > 0:
+        yield Line(f"note: {_steps(more)} more with changes or notes: 'marin plan' lists all", "warning")
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count:,} steps"
+
+
+def _all(count: int) -> str:
+    return "the one step is" if count == 1 else f"all {count:,} steps are"

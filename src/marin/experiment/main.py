@@ -1,0 +1,223 @@
+"""The last line of an experiment's script: ``experiment_main(build)``.
+
+The same options work for ``python script.py`` and for ``marin run script.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from marin.errors import ConfigurationError, InvalidNameError, InvalidVersionError
+from marin.execution.build_context import VersionCodex, build_context
+from marin.execution.console import json_reporter, plan_as_json, render_plan, terminal_reporter
+from marin.execution.graph import Step
+from marin.execution.identity import checked_name, checked_version
+from marin.execution.lazy import ArtifactStep
+from marin.execution.options import RunOptions
+from marin.execution.runner import plan, run
+from marin.experiment.ending import EXIT_FAILED, is_expected, tell_fault
+from marin.storage.prefix import resolve_prefix
+
+Targets = Step | Sequence[Step] | Mapping[Any, Step]
+"""What ``build`` returns: one handle, or several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What the command line that started the script has decided for it."""
+
+    options: RunOptions
+    version: str | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+_LAUNCH: ContextVar[Launch | None] = ContextVar("marin_launch", default=None)
+
+
+@contextlib.contextmanager
+def launched(launch: Launch) -> Generator[None]:
+    """An ``experiment_main`` inside obeys ``launch``, not the command line: how ``marin run`` reaches it."""
+    token = _LAUNCH.set(launch)
+    try:
+        yield
+    finally:
+        _LAUNCH.reset(token)
+
+
+def experiment_main(build: Callable[[], Targets], *, version: str = "dev", argv: Sequence[str] | None = None) -> Any:
+    """Run what ``build()`` returns, a handle or a sequence or mapping of handles, with the options of the command line.
+
+    ``version`` is for handles that leave theirs open, unless ``--version`` says otherwise. Returns the artifacts in
+    the shape that ``build`` gave. A failure is printed and ends the process with code 1, an interruption with 130 or
+    143. With ``--plan`` nothing runs: the plan is printed, and the process ends.
+    """
+    launch = _LAUNCH.get()
+    if launch is not None:
+        codex = VersionCodex(default=launch.version or version, overrides=launch.overrides)
+        targets = _built(build, codex)
+        return _in_shape(targets, run(*_handles(targets), options=launch.options))
+    arguments = _parser().parse_args(argv)
+    options = run_options_of(arguments)
+    try:
+        targets = _built(build, codex_of(arguments, version))
+        if not arguments.plan:
+            reporter = json_reporter(sys.stdout) if arguments.json else terminal_reporter()
+            return _in_shape(targets, run(*_handles(targets), options=options, reporter=reporter))
+        code = print_plan(_handles(targets), options, as_json=arguments.json)
+    except (Exception, KeyboardInterrupt) as fault:
+        if not is_expected(fault):
+            raise
+        code = tell_fault(fault, sys.stderr)
+    raise SystemExit(code)
+
+
+def build_options(argv: Sequence[str] | None = None, *, version: str = "dev") -> tuple[RunOptions, VersionCodex]:
+    """The options of a run, and the versions of its handles, read from a command line. Usage errors end the process.
+
+    >>> build_options(["--max-concurrent", "2", "--override", "tokens=2026.07.01"])[1].overrides
+    {'tokens': '2026.07.01'}
+    """
+    parser = argparse.ArgumentParser()
+    add_run_arguments(parser)
+    arguments = parser.parse_args(argv)
+    return run_options_of(arguments), codex_of(arguments, version)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every way to start a run understands. Read them with ``run_options_of`` and ``codex_of``."""
+    group = parser.add_argument_group("where and how to run")
+    group.add_argument("--prefix", metavar="PATH", help="the store (default: MARIN_PREFIX, else ./marin_store)")
+    group.add_argument("--region", help="what ctx.region says")
+    group.add_argument(
+        "--only",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="build this step only, take the rest as it is (repeatable)",
+    )
+    group.add_argument("--max-concurrent", metavar="N", type=_positive, help="steps at a time (default: one per core)")
+    group.add_argument("--fail-fast", action="store_true", help="start nothing more once a step has failed")
+    group = parser.add_argument_group("versions of handles that leave theirs open")
+    group.add_argument("--version", metavar="VERSION", type=_version, help="a date such as 2026.07.01, or dev")
+    group.add_argument(
+        "--override",
+        metavar="NAME=VERSION",
+        type=_override,
+        action="append",
+        default=[],
+        help="the version of the handle called NAME (repeatable)",
+    )
+
+
+def run_options_of(arguments: argparse.Namespace) -> RunOptions:
+    """How to run, as ``add_run_arguments`` has read it."""
+    return RunOptions(
+        prefix=arguments.prefix,
+        region=arguments.region,
+        only=tuple(arguments.only),
+        max_concurrent=arguments.max_concurrent,
+        fail_fast=arguments.fail_fast,
+    )
+
+
+def codex_of(arguments: argparse.Namespace, version: str) -> VersionCodex:
+    """Which versions open handles get, as ``add_run_arguments`` has read it; ``version`` where nothing was said."""
+    return VersionCodex(default=arguments.version or version, overrides=dict(arguments.override))
+
+
+def print_plan(handles: Sequence[Step], options: RunOptions, *, as_json: bool) -> int:
+    """Print what a run of ``handles`` would do. The exit code: 0, or 1 if the run would be refused."""
+    made = plan(*handles, options=options)
+    prefix = resolve_prefix(options.prefix, environ=os.environ, cwd=Path.cwd())
+    if as_json:
+        print(json.dumps({"prefix": prefix.location, "origin": prefix.origin, **plan_as_json(made)}, default=str))
+    else:
+        on_terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if on_terminal else None
+        print(f"store: {prefix.location} ({prefix.origin})")
+        if prefix.hint:
+            print(f"note: {prefix.hint}")
+        print(render_plan(made, width=width, color=on_terminal and not os.environ.get("NO_COLOR")), end="")
+    return EXIT_FAILED if made.errors else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Build what this script describes; what is built already is served.")
+    add_run_arguments(parser)
+    parser.add_argument("--plan", action="store_true", help="say what would happen, and do nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
+    return parser
+
+
+def _built(build: Callable[[], Targets], codex: VersionCodex) -> Targets:
+    given: Any = build
+    if not callable(given):
+        raise ConfigurationError(
+            f"experiment_main takes a function that makes the handles, not {type(given).__name__}: "
+            "write def build(): ... return handle, so that --version can reach them"
+        )
+    with build_context(codex):
+        targets = build()
+    handles = _handles(targets)
+    for handle in cast("Sequence[Any]", handles):
+        if not isinstance(handle, ArtifactStep):
+            raise ConfigurationError(
+                f"{_name(build)} returned {type(handle).__name__}, which is no handle: "
+                "let it return an ArtifactStep, or a list or dict of them"
+            )
+    if not handles:
+        raise ConfigurationError(f"{_name(build)} returned no handle: there is nothing to make")
+    return targets
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__qualname__', repr(function))}()"
+
+
+def _handles(targets: Targets) -> list[Step]:
+    if isinstance(targets, Mapping):
+        return list(targets.values())
+    given: Any = targets
+    return list(cast("Sequence[Step]", given)) if isinstance(given, list | tuple) else [given]
+
+
+def _in_shape(targets: Targets, artifacts: tuple[Any, ...]) -> Any:
+    """``artifacts`` as ``build`` arranged their handles."""
+    if isinstance(targets, Mapping):
+        return dict(zip(targets, artifacts, strict=True))
+    return artifacts[0] if isinstance(targets, ArtifactStep) else artifacts
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps: give 1 or more")
+    return int(text)
+
+
+def _version(text: str) -> str:
+    try:
+        return checked_version(text, "the build")
+    except InvalidVersionError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from fault
+
+
+def _override(text: str) -> tuple[str, str]:
+    name, equals, version = text.rpartition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not of the form NAME=VERSION, such as tokenized/poems=2026.07.01"
+        )
+    try:
+        return checked_name(name), checked_version(version, name)
+    except (InvalidNameError, InvalidVersionError) as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from fault
