@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.executors.processes import MARK, eventually, marked
 
 from marin.executors.executor import Executor, JobSpec
 from marin.executors.resources import ResourceConfig
-from tests.executors.processes import MARK, eventually, marked
 
 SpecMaker = Callable[..., JobSpec]
 
@@ -93,7 +93,7 @@ class ExecutorContract:
     def test_names_with_spaces_and_quotes_arrive_as_they_are(self, executor: Executor, spec: SpecMaker):
         request = spec("printf", "%s|", "a b", "it's", '"', "$HOME", "ü\n", "")
         executor.wait(executor.submit(request), 20)
-        assert Path(request.log_path).read_text() == 'a b|it\'s|"|$HOME|ü\n||'
+        assert Path(request.log_path).read_text() == "a b|it's|\"|$HOME|ü\n||"
 
     def test_a_running_job_is_told_as_running(self, executor: Executor, spec: SpecMaker):
         job = executor.submit(spec("sleep", "1000"))
@@ -159,7 +159,7 @@ class ExecutorContract:
             "setsid sleep 1000 & exit 0",
             "(setsid sh -c 'sleep 1000 & sleep 1000' &) ; exit 0",
             "nohup sh -c 'sleep 1000; echo late' & exit 0",
-            f"sh -c \"{STUBBORN.replace('&', '')}\" & exit 0",
+            f'sh -c "{STUBBORN.replace("&", "")}" & exit 0',
         ],
     )
     def test_what_a_job_leaves_behind_ends_with_it(self, executor, spec, mark, leave_behind: str):

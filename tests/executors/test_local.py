@@ -8,13 +8,13 @@ import uuid
 from pathlib import Path
 
 import pytest
+from tests.executors.contract import ExecutorContract
+from tests.executors.processes import MARK, eventually, marked, open_files, zombies_of
 
 from marin.errors import DeviceNotFoundError, StepError, StoreError
 from marin.executors.executor import JobSpec
 from marin.executors.local import LocalExecutor
 from marin.executors.resources import ResourceConfig
-from tests.executors.contract import ExecutorContract
-from tests.executors.processes import MARK, eventually, marked, open_files, zombies_of
 
 RUN = """
 import os, sys, time
@@ -46,7 +46,9 @@ def start_run(tmp_path: Path):
     mark = uuid.uuid4().hex
     runs: list[subprocess.Popen[str]] = []
 
-    def start(command: str = TREE, *, lease_seconds: float = 60.0, extra: str = "") -> tuple[subprocess.Popen[str], str]:
+    def start(
+        command: str = TREE, *, lease_seconds: float = 60.0, extra: str = ""
+    ) -> tuple[subprocess.Popen[str], str]:
         argv = [sys.executable, "-c", RUN.format(extra=extra), str(tmp_path), str(lease_seconds), command]
         run = subprocess.Popen(argv, env={**os.environ, MARK: mark}, stdout=subprocess.PIPE, text=True)
         runs.append(run)
@@ -54,12 +56,11 @@ def start_run(tmp_path: Path):
         return run, mark
 
     yield start
-    for run in runs:
-        run.send_signal(signal.SIGCONT)
-        run.kill()
-        run.communicate()
+    # All at once: a child of the run may hold the pipe that communicate reads.
     for pid in marked(mark):
         os.kill(pid, signal.SIGKILL)
+    for run in runs:
+        run.communicate(timeout=20)
 
 
 def guard_of(run: subprocess.Popen[str]) -> int:
