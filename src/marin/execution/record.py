@@ -114,7 +114,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     frame: str | None = None
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about one artifact. See the module's text."""
 
     schema: int = SCHEMA

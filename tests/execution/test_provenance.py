@@ -1,0 +1,188 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marin.execution.provenance import capture, redact_command, redact_text, redact_values, secret_values
+
+GIT = ["git", "-c", "user.name=Anna", "-c", "user.email=anna@example.org", "-c", "init.defaultBranch=trunk"]
+
+
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run([*GIT, "-C", str(folder), *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init")
+    (folder / "train.py").write_text("lr = 1\n")
+    git(folder, "add", "train.py")
+    git(folder, "commit", "-m", "first")
+    return folder
+
+
+def captured(folder: Path, argv: tuple[str, ...] = ("train",), **environ: str) -> dict:
+    return capture({"PATH": os.environ["PATH"], **environ}, argv, folder)
+
+
+def test_a_clean_repository_is_told_by_commit_tree_and_branch(repository: Path):
+    told = captured(repository)["git"]
+    assert told == {
+        "commit": git(repository, "rev-parse", "HEAD"),
+        "tree": git(repository, "rev-parse", "HEAD^{tree}"),
+        "branch": "trunk",
+        "dirty": False,
+        "untracked": 0,
+    }
+
+
+def test_a_change_makes_the_tree_another_one_and_undoing_it_brings_it_back(repository: Path):
+    clean = captured(repository)["git"]
+    (repository / "train.py").write_text("lr = 2\n")
+    two = captured(repository)["git"]
+    (repository / "train.py").write_text("lr = 3\n")
+    three = captured(repository)["git"]
+    (repository / "train.py").write_text("lr = 1\n")
+    assert (clean["dirty"], two["dirty"], three["dirty"]) == (False, True, True)
+    assert len({clean["tree"], two["tree"], three["tree"]}) == 3
+    assert captured(repository)["git"] == clean
+
+
+def test_an_untracked_file_makes_the_repository_dirty_but_not_another_tree(repository: Path):
+    clean = captured(repository)["git"]
+    (repository / "new.py").write_text("")
+    told = captured(repository)["git"]
+    assert (told["dirty"], told["untracked"], told["tree"]) == (True, 1, clean["tree"])
+
+
+def test_the_remote_is_told_without_credentials(repository: Path):
+    git(repository, "remote", "add", "origin", "https://anna:hunter22@git.example.org/lab/poems.git")
+    assert captured(repository)["git"]["remote"] == "https://***@git.example.org/lab/poems.git"
+
+
+def test_asking_changes_nothing_in_the_repository(repository: Path):
+    (repository / "train.py").write_text("lr = 2\n")
+    before = {path: path.stat().st_mtime_ns for path in (repository / ".git").rglob("*") if path.is_file()}
+    captured(repository)
+    after = {path: path.stat().st_mtime_ns for path in (repository / ".git").rglob("*") if path.is_file()}
+    assert before == after
+
+
+def test_the_repository_of_the_script_counts_and_not_that_of_the_working_folder(repository: Path, tmp_path: Path):
+    told = capture({"PATH": os.environ["PATH"]}, [str(repository / "train.py")], tmp_path)
+    assert told["git"]["commit"] == git(repository, "rev-parse", "HEAD")
+
+
+def test_a_repository_named_by_the_environment_of_a_hook_is_not_taken_for_it(repository: Path, tmp_path: Path):
+    told = captured(tmp_path, GIT_DIR=str(repository / ".git"))
+    assert "git" not in told
+
+
+@pytest.mark.parametrize("path", ["", "/nonexistent"])
+def test_without_git_the_rest_is_told(repository: Path, path: str):
+    told = capture({"PATH": path}, ["train"], repository)
+    assert "git" not in told
+    assert told["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_repository_without_a_commit_is_told_as_none(tmp_path: Path):
+    git(tmp_path, "init")
+    assert "git" not in captured(tmp_path)
+
+
+def test_git_that_hangs_is_given_up_with_all_its_children(tmp_path: Path):
+    stub = tmp_path / "bin" / "git"
+    stub.parent.mkdir()
+    stub.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/pids\nsleep 1000 & echo $! >> {tmp_path}/pids\nwait\n")
+    stub.chmod(0o755)
+    began = time.monotonic()
+    told = capture({"PATH": f"{stub.parent}:{os.environ['PATH']}"}, ["train"], tmp_path)
+    assert time.monotonic() - began < 10
+    assert "git" not in told
+    assert told["host"]
+    for pid in (tmp_path / "pids").read_text().split():
+        stat = Path(f"/proc/{pid}/stat")
+        deadline = time.monotonic() + 10
+        while stat.exists() and stat.read_text().split()[2] not in "ZX" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not stat.exists() or stat.read_text().split()[2] in "ZX"
+
+
+def test_a_working_folder_that_is_gone_fails_nothing(tmp_path: Path):
+    told = captured(tmp_path / "gone")
+    assert told["command"] == ["train"]
+
+
+def test_versions_of_packages_that_matter_and_are_installed_are_told(tmp_path: Path):
+    packages = captured(tmp_path)["packages"]
+    assert "marin" in packages
+    assert all(packages.values())
+
+
+def test_all_of_it_is_json(repository: Path):
+    told = captured(repository)
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_secrets_of_the_command_line_are_left_out_by_name_and_by_value(tmp_path: Path):
+    argv = ("train.py", "--wandb-token", "abc", "--lr=3", "--note", "use hunter2222 here", "--apiKey=xyz")
+    told = captured(tmp_path, argv, MY_SECRET="hunter2222")
+    assert told["command"] == ["train.py", "--wandb-token", "***", "--lr=3", "--note", "use *** here", "--apiKey=***"]
+
+
+def test_everyday_words_of_language_models_are_no_secrets():
+    argv = ["--tokenizer", "bytes", "--max-tokens", "8", "--eos-tokens=3", "--monkey", "banana"]
+    assert redact_command(argv) == argv
+    config = {"eos_token": "</s>", "text_key": "text", "tokenizer": "bytes", "add_bos_token": True, "num_tokens": 4}
+    assert redact_values(config) == config
+
+
+def test_a_flag_that_is_followed_by_an_option_hides_nothing():
+    assert redact_command(["--use-token", "--lr", "3"]) == ["--use-token", "--lr", "3"]
+
+
+def test_values_of_config_keys_that_name_a_secret_are_left_out():
+    config = {
+        "hf_token": "abc",
+        "wandb": {"apiKey": "abc", "entity": "lab"},
+        "logins": [{"Password": "abc"}],
+        "token": "",
+    }
+    told = redact_values(config)
+    assert told == {
+        "hf_token": "***",
+        "wandb": {"apiKey": "***", "entity": "lab"},
+        "logins": [{"Password": "***"}],
+        "token": "",
+    }
+
+
+def test_tokens_of_well_known_make_and_signatures_are_left_out():
+    assert redact_text("hf_" + "a" * 30) == "***"
+    assert redact_text("https://b.s3.amazonaws.com/x?X-Amz-Signature=abc&y=1") == (
+        "https://b.s3.amazonaws.com/x?X-Amz-Signature=***&y=1"
+    )
+    assert redact_text("git@github.com:lab/poems.git") == "git@github.com:lab/poems.git"
+
+
+def test_short_values_and_working_folders_of_the_environment_are_no_secrets():
+    assert (
+        secret_values(
+            {"DEBUG_KEY": "1", "PWD": "/home/anna", "OLDPWD": "/home/anna", "TOKENIZERS_PARALLELISM": "false"}
+        )
+        == ()
+    )
+
+
+@given(st.text(min_size=6), st.text(), st.text())
+def test_a_secret_of_the_environment_is_never_in_the_command(secret: str, before: str, after: str):
+    shown = redact_command([before + secret + after], secret_values({"API_TOKEN": secret}))
+    assert all(secret not in word.replace("***", "\0") for word in shown)
