@@ -225,7 +225,8 @@ def _located_tokenizer(
 ) -> TokenizerSource:
     if isinstance(tokenizer, TokenizerSource):
         return tokenizer
-    return TokenizerSource(kind="file", location=f"{ctx.artifact_path(tokenizer)}/{TOKENIZER_FILE}")
+    location = f"{ctx.artifact_path(tokenizer)}/{TOKENIZER_FILE}"
+    return TokenizerSource(kind="file", location=location, called=str(tokenizer.id))
 
 
 def _handles(*given: object) -> tuple[ArtifactStep[Any], ...]:

@@ -11,10 +11,9 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 import huggingface_hub
-import huggingface_hub.errors
 import msgspec
 
-from marin.errors import ConfigurationError, DataError
+from marin.errors import ConfigurationError, DataError, MarinError
 from marin.execution.progress import report
 from marin.processing.documents import InputFile, input_files
 from marin.processing.durable import write_whole
@@ -47,8 +46,10 @@ def open_inputs(source: Source, *, scratch: str) -> Generator[Inputs, None, None
     folder = os.path.join(scratch, DOWNLOADS, hashlib.sha256(repr(source).encode()).hexdigest()[:16])
     try:
         inputs = _download(source, folder)
-    except huggingface_hub.errors.HfHubHTTPError as fault:
-        raise ConfigurationError(
+    except MarinError:
+        raise
+    except Exception as fault:  # the client lets the errors of its HTTP library through, whichever that is
+        raise DataError(
             f"data set {source.repository!r} can't be read from the hub: {fault}. Check the id and the network; "
             f"a private or gated one needs 'hf auth login'; a folder is written './{source.repository}'"
         ) from fault

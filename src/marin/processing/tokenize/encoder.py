@@ -70,7 +70,7 @@ def load_encoder(source: TokenizerSource, *, eos_token: str | None = None) -> En
                 f"eos_token={eos_token!r}: the tokenizer 'bytes' ends documents with id 256; leave it out"
             )
         return ByteEncoder()
-    data, declared, revision = _from_hub(source) if source.kind == "hub" else _from_file(source.location)
+    data, declared, revision = _from_hub(source) if source.kind == "hub" else _from_file(source)
     encoder = HuggingFaceEncoder(data, source=source, eos_token=eos_token, declared=declared)
     return encoder if revision is None else encoder.at_revision(revision)
 
@@ -117,7 +117,7 @@ class HuggingFaceEncoder:
             self._tokenizer = tokenizers.Tokenizer.from_str(data.decode())
         except Exception as fault:  # the library raises plain Exception
             raise ConfigurationError(
-                f"tokenizer {source.location} is not a tokenizer.json that can be read: {fault}"
+                f"tokenizer {source.label} is not a tokenizer.json that can be read: {fault}"
             ) from fault
         self._make_exact()
         self.file = data
@@ -127,7 +127,7 @@ class HuggingFaceEncoder:
         bos = _begin_of_text(vocabulary, declared or {})
         self.identity = TokenizerIdentity(
             kind=source.kind,
-            location=source.location,
+            location=source.label,
             revision=source.revision,
             sha256=hashlib.sha256(data).hexdigest(),
             vocab_size=max(vocabulary.values()) + 1,
@@ -180,7 +180,7 @@ def _end_of_text(
 ) -> str:
     if asked is not None:
         if asked not in vocabulary:
-            raise ConfigurationError(f"eos_token={asked!r} is not in the vocabulary of {source.location}")
+            raise ConfigurationError(f"eos_token={asked!r} is not in the vocabulary of {source.label}")
         return asked
     if (token := declared.get("eos_token")) in vocabulary:
         return token
@@ -189,7 +189,7 @@ def _end_of_text(
         return known[0]
     found = f"several ({', '.join(known)})" if known else "none of the usual names"
     raise ConfigurationError(
-        f"tokenizer {source.location} does not say which token ends a document; its vocabulary has {found}: "
+        f"tokenizer {source.label} does not say which token ends a document; its vocabulary has {found}: "
         "choose one with tokenized(..., eos_token='</s>')"
     )
 
@@ -199,8 +199,8 @@ def _begin_of_text(vocabulary: dict[str, int], declared: dict[str, str]) -> str 
     return next((token for token in candidates if token in vocabulary), None)
 
 
-def _from_file(location: str) -> tuple[bytes, dict[str, str], None]:
-    path = os.path.abspath(os.path.expanduser(location))
+def _from_file(source: TokenizerSource) -> tuple[bytes, dict[str, str], None]:
+    path = os.path.abspath(os.path.expanduser(source.location))
     if os.path.isdir(path):
         path = os.path.join(path, TOKENIZER_FILE)
     try:
@@ -208,7 +208,7 @@ def _from_file(location: str) -> tuple[bytes, dict[str, str], None]:
             data = stream.read()
     except OSError as fault:
         raise ConfigurationError(
-            f"tokenizer {location!r}: {path} can't be read ({fault.strerror}); "
+            f"tokenizer {source.label!r}: {path} can't be read ({fault.strerror}); "
             "give a tokenizer.json, its folder, or a hub id such as 'organisation/name'"
         ) from fault
     return data, _declared(os.path.join(os.path.dirname(path), CONFIG_FILE)), None
@@ -217,9 +217,9 @@ def _from_file(location: str) -> tuple[bytes, dict[str, str], None]:
 def _from_hub(source: TokenizerSource) -> tuple[bytes, dict[str, str], str]:
     try:
         path = huggingface_hub.hf_hub_download(source.location, TOKENIZER_FILE, revision=source.revision)
-    except (huggingface_hub.errors.HfHubHTTPError, huggingface_hub.errors.HFValidationError, OSError) as fault:
-        raise ConfigurationError(
-            f"tokenizer {source.location!r} can't be downloaded from the hub: {fault}. Check the id and the network; "
+    except Exception as fault:  # the client lets the errors of its HTTP library through, whichever that is
+        raise DataError(
+            f"tokenizer {source.label!r} can't be downloaded from the hub: {fault}. Check the id and the network; "
             "a private or gated one needs 'hf auth login'; a path is written './…'"
         ) from fault
     # The cache of the hub's client keeps each commit in a folder of its own: .../snapshots/{commit}/tokenizer.json

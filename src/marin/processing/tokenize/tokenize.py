@@ -118,8 +118,8 @@ class TokenizedCache(Artifact):
     def from_source(cls, path: str, config: Mapping[str, Any]) -> Self:
         """The artifact of a token cache that lies at ``path``, from its manifest.
 
-        ``config={"tokenizer": {...}}`` gives the fields of ``TokenizerIdentity`` where the cache lacks them. A
-        tokenizer that differs from the cache's own is a ``TokenizerMismatchError``.
+        ``config={"tokenizer": {...}}`` gives the fields of ``TokenizerIdentity`` where the cache lacks them; for a
+        cache that has its own, a name or digest will do, and one that differs is a ``TokenizerMismatchError``.
         """
         unknown = sorted(set(config) - {"tokenizer"})
         if unknown:
@@ -164,13 +164,25 @@ def _adopted_tokenizer(path: str, recorded: TokenizerIdentity | None, given: Any
                 "adopt it with config={'tokenizer': {...}}, the fields of TokenizerIdentity"
             )
         return recorded
+    if isinstance(given, str) and recorded is not None:
+        return _checked_name(path, recorded, given)
     try:
         stated = given if isinstance(given, TokenizerIdentity) else msgspec.convert(given, TokenizerIdentity)
     except msgspec.ValidationError as fault:
         raise ArtifactTypeError(f"adopting {path}: config['tokenizer'] is not a TokenizerIdentity: {fault}") from fault
     if recorded is not None and not stated.agrees_with(recorded):
-        raise TokenizerMismatchError(
-            f"the token cache {path} was made by {recorded.location} (vocabulary {recorded.vocab_size:,}), "
-            f"config['tokenizer'] says {stated.location} (vocabulary {stated.vocab_size:,}): leave the entry out"
-        )
+        raise _mismatch(path, recorded, f"{stated.location} (vocabulary {stated.vocab_size:,})")
     return stated
+
+
+def _checked_name(path: str, recorded: TokenizerIdentity, given: str) -> TokenizerIdentity:
+    if given not in (recorded.location, recorded.sha256):
+        raise _mismatch(path, recorded, given)
+    return recorded
+
+
+def _mismatch(path: str, recorded: TokenizerIdentity, stated: str) -> TokenizerMismatchError:
+    return TokenizerMismatchError(
+        f"the token cache {path} was made by {recorded.location} (vocabulary {recorded.vocab_size:,}), "
+        f"config['tokenizer'] says {stated}: leave the entry out"
+    )

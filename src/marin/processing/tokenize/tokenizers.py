@@ -22,13 +22,21 @@ END_OF_TEXT = "<|endoftext|>"
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSource:
-    """Where a tokenizer is read from. ``location``: a ``tokenizer.json`` or its folder, a hub id, or ``bytes``."""
+    """Where a tokenizer is read from. ``location``: a ``tokenizer.json`` or its folder, a hub id, or ``bytes``.
+
+    ``called`` is what records and messages say in place of ``location``: of one that another step made, its id.
+    """
 
     fingerprint_name: ClassVar[str] = "marin.TokenizerSource"
 
     kind: Literal["bytes", "file", "hub"]
     location: str
     revision: str | None = None
+    called: str | None = field(default=None, metadata=execution_only())
+
+    @property
+    def label(self) -> str:
+        return self.called or self.location
 
 
 def parse_tokenizer(tokenizer: PathText | TokenizerSource) -> TokenizerSource:

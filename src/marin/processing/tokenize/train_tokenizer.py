@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tokenizers
 import tokenizers.decoders
@@ -59,7 +59,7 @@ def train_tokenizer(config: TrainTokenizerConfig) -> TrainedTokenizer:
     path = os.path.join(config.output_path, TOKENIZER_FILE)
     write_whole(path, data)
     source = TokenizerSource(kind="file", location=TOKENIZER_FILE)
-    identity = replace(HuggingFaceEncoder(data, source=source, eos_token=END_OF_TEXT).identity, location=TOKENIZER_FILE)
+    identity = HuggingFaceEncoder(data, source=source, eos_token=END_OF_TEXT).identity
     return TrainedTokenizer(tokenizer=identity, documents=count.documents, text_bytes=count.text_bytes)
 
 

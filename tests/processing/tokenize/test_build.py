@@ -1,0 +1,278 @@
+"""The tokenize step: exact, the same bytes each time, and finished by whoever comes after a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import pytest
+import tokenizers
+from tests.processing.tokenize.small import (
+    BYTES,
+    POEMS,
+    config,
+    stdlib_files,
+    stdlib_source,
+    tree,
+    vocabulary_file,
+    write_poems,
+)
+
+from marin.errors import BadRecordError, ConfigurationError, DataError
+from marin.execution.artifact import at_path
+from marin.execution.progress import Progress, progress_sink
+from marin.processing.documents import is_held_out
+from marin.processing.sources import files
+from marin.processing.tokenize import build
+from marin.processing.tokenize.build import tokenize
+from marin.processing.tokenize.cache import TokenCache
+from marin.processing.tokenize.encoder import load_encoder
+from marin.processing.tokenize.manifest import read_manifest
+from marin.processing.tokenize.tokenize import TokenizeConfig
+
+
+def documents(root: Path, split: str = "train") -> list[list[int]]:
+    cache = TokenCache.open(str(root), split)
+    return [cache.document(index).tolist() for index in range(cache.num_documents)]
+
+
+def decoded(config: TokenizeConfig, split: str = "train") -> list[str]:
+    encoder = load_encoder(config.tokenizer)
+    return [encoder.decode(np.array(ids)) for ids in documents(Path(config.output_path), split)]
+
+
+def test_source_files_of_the_standard_library_come_back_exactly_and_their_ids_are_the_references(tmp_path: Path):
+    asked = config(tmp_path / "out", stdlib_source(60), tokenizer=vocabulary_file(tmp_path), part_bytes=100_000)
+    made = tokenize(asked)
+    sources = [text for path in stdlib_files(60) if (text := path.read_bytes().decode("utf-8-sig"))]
+    assert decoded(asked) == sources
+    reference = tokenizers.Tokenizer.from_file(asked.tokenizer.location)
+    reference.encode_special_tokens = True
+    expected = [[*reference.encode(text, add_special_tokens=False).ids, 0] for text in sources]
+    assert documents(tmp_path / "out") == expected
+    split = made.splits["train"]
+    assert split.documents == len(sources)
+    assert split.tokens == made.num_train_tokens == sum(map(len, expected))
+    assert split.text_bytes == sum(len(text.encode()) for text in sources)
+    assert len(read_manifest(asked.output_path).parts) > 3
+
+
+def test_two_runs_give_the_same_bytes(tmp_path: Path):
+    source, tokenizer = stdlib_source(20), vocabulary_file(tmp_path)
+    made = [
+        tokenize(config(tmp_path / name, source, tokenizer=tokenizer, held_out=0.3, part_bytes=50_000)) for name in "ab"
+    ]
+    assert made[0] == made[1]
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
+
+
+def test_part_and_batch_sizes_change_no_token(tmp_path: Path):
+    source = stdlib_source(20)
+    for name, sizes in {"a": {}, "b": {"part_bytes": 1, "batch_bytes": 1}, "c": {"batch_bytes": 5_000}}.items():
+        tokenize(config(tmp_path / name, source, **sizes))
+    assert documents(tmp_path / "a") == documents(tmp_path / "b") == documents(tmp_path / "c")
+    assert len(read_manifest(str(tmp_path / "b")).parts) > 10
+
+
+def test_the_finished_cache_passes_its_own_check_and_holds_nothing_else(tmp_path: Path):
+    tokenizer = vocabulary_file(tmp_path)
+    made = tokenize(config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl"), tokenizer=tokenizer))
+    at_path(made, str(tmp_path / "out")).verify()
+    assert sorted(tree(tmp_path / "out")) == ["manifest.json", "tokenizer.json", "train/part-00000.arrow"]
+    assert made.tokenizer == load_encoder(tokenizer).identity
+
+
+def test_empty_documents_are_counted_and_left_out(tmp_path: Path):
+    made = tokenize(config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl", ["", "a", "", "b"])))
+    assert documents(tmp_path / "out") == [[97, 256], [98, 256]]
+    assert (made.splits["train"].documents, made.splits["train"].empty_documents) == (2, 2)
+
+
+def test_one_byte_of_text_is_a_cache_of_two_tokens(tmp_path: Path):
+    made = tokenize(config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl", ["x"])))
+    assert (made.num_train_tokens, made.splits["train"].text_bytes) == (2, 1)
+
+
+@pytest.mark.parametrize("poems", [[], ["", ""]])
+def test_no_documents_are_a_clear_error_and_no_cache(tmp_path: Path, poems: list[str]):
+    path = write_poems(tmp_path / "poems.jsonl", poems)
+    with pytest.raises(DataError, match=rf"'train' has no documents \({len(poems)} empty ones .*poems\.jsonl"):
+        tokenize(config(tmp_path / "out", path))
+    with pytest.raises(ConfigurationError):
+        read_manifest(str(tmp_path / "out"))
+
+
+def test_a_bad_record_stops_the_step_with_file_line_and_byte(tmp_path: Path):
+    path = write_poems(tmp_path / "poems.jsonl")
+    path.write_text(path.read_text() + '{"text": null}\n')
+    with pytest.raises(BadRecordError, match=rf"poems\.jsonl, line {len(POEMS) + 1}, byte \d+: 'text' is null"):
+        tokenize(config(tmp_path / "out", path))
+
+
+def test_held_out_documents_are_chosen_by_their_text_and_nothing_is_in_both(tmp_path: Path):
+    poems = [f"poem number {number}" for number in range(200)]
+    asked = config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl", poems), held_out=0.2)
+    made = tokenize(asked)
+    assert decoded(asked, "validation") == [poem for poem in poems if is_held_out(poem, 0.2)]
+    assert decoded(asked) == [poem for poem in poems if not is_held_out(poem, 0.2)]
+    assert made.has_validation
+    assert sum(split.text_bytes for split in made.splits.values()) == sum(map(len, poems))
+
+
+def test_a_fraction_that_catches_no_document_is_an_error(tmp_path: Path):
+    path = write_poems(tmp_path / "poems.jsonl", ["x"])
+    with pytest.raises(
+        DataError, match=r"'validation' has no documents .* held_out=0\.0001 of so few documents is none"
+    ):
+        tokenize(config(tmp_path / "out", path, held_out=0.0001))
+
+
+def test_validation_files_are_left_out_of_training(tmp_path: Path):
+    for name in ("a", "b", "c"):
+        write_poems(tmp_path / f"{name}.jsonl", [name])
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link/held.jsonl").symlink_to(tmp_path / "b.jsonl")
+    asked = config(tmp_path / "out", files(tmp_path / "*.jsonl"), validation=files(tmp_path / "link"))
+    tokenize(asked)
+    assert (decoded(asked), decoded(asked, "validation")) == (["a", "c"], ["b"])
+    everything = files(tmp_path / "*.jsonl")
+    with pytest.raises(DataError, match="nothing is left to train on"):
+        tokenize(config(tmp_path / "none", everything, validation=everything))
+
+
+def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = write_poems(tmp_path / "poems.jsonl")
+
+    class Meddler(build.ShardWriter):
+        def close(self):
+            with path.open("a") as stream:
+                stream.write('{"text": "late"}\n')
+            return super().close()
+
+    monkeypatch.setattr(build, "ShardWriter", Meddler)
+    with pytest.raises(DataError, match=r"poems\.jsonl changed while it was read"):
+        tokenize(config(tmp_path / "out", path))
+
+
+def test_progress_counts_megabytes_up_to_the_total(tmp_path: Path):
+    seen: list[Progress] = []
+    with progress_sink(seen.append):
+        tokenize(config(tmp_path / "out", stdlib_source(10), part_bytes=20_000))
+    done = [progress.done for progress in seen]
+    assert done == sorted(done)
+    assert seen[-1].done == seen[-1].total == sum(path.stat().st_size for path in stdlib_files(10)) / 1e6
+    assert seen[-1].unit == "MB"
+
+
+CHILD = """
+import pathlib, pickle, sys
+from marin.processing.tokenize.build import tokenize
+tokenize(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))
+"""
+
+
+def start_in_a_process(asked: TokenizeConfig, folder: Path) -> subprocess.Popen[bytes]:
+    folder.joinpath("config.pickle").write_bytes(cloudpickle.dumps(asked))
+    return subprocess.Popen([sys.executable, "-c", CHILD, str(folder / "config.pickle")])
+
+
+def wait_for(condition: str, root: Path, child: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not list(root.glob(condition)):
+        ended = child.poll() is not None
+        assert not ended or list(root.glob(condition)), "the step ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("moment", ["parts/part-00002.json", "train/part-0000[2-9].arrow.tmp", "tokenizer.json"])
+def test_a_killed_step_is_finished_with_the_same_bytes_and_its_parts_are_not_redone(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+):
+    tokenizer = vocabulary_file(tmp_path)
+    asked = config(
+        tmp_path / "out", stdlib_source(60), tokenizer=tokenizer, part_bytes=100_000, batch_bytes=1_000, held_out=0.1
+    )
+    child = start_in_a_process(asked, tmp_path)
+    wait_for(moment, tmp_path / "out", child)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    finished = len(list((tmp_path / "out/parts").glob("*.json")))
+    if (tmp_path / "out/manifest.json").exists():
+        finished = len(read_manifest(asked.output_path).parts)
+    redone: list[int] = []
+    build_part = build._build_part
+    monkeypatch.setattr(build, "_build_part", lambda part, *rest: redone.append(part.number) or build_part(part, *rest))
+    again = tokenize(asked)
+    monkeypatch.undo()
+    fresh = tokenize(dataclasses.replace(asked, output_path=str(tmp_path / "fresh")))
+    assert again == fresh
+    assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
+    assert finished >= 2
+    assert redone == list(range(finished, len(read_manifest(asked.output_path).parts)))
+
+
+def finish_but_for_the_manifest(asked: TokenizeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "write_manifest", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            tokenize(asked)
+    assert list(Path(asked.output_path).glob("parts/*.json"))
+
+
+@pytest.mark.parametrize("change", ["input", "recipe", "shard", "record", "grouping"])
+def test_a_part_of_an_earlier_attempt_is_used_only_if_nothing_differs(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("a", "b", "c"):
+        write_poems(tmp_path / f"{name}.jsonl", [*POEMS, name])
+    asked = config(tmp_path / "out", files(tmp_path / "*.jsonl"), part_bytes=1)
+    finish_but_for_the_manifest(asked, monkeypatch)
+    match change:
+        case "input":
+            # As long as before, and with the same time stamps.
+            before = (tmp_path / "b.jsonl").stat()
+            write_poems(tmp_path / "b.jsonl", [*POEMS, "B"])
+            os.utime(tmp_path / "b.jsonl", ns=(before.st_atime_ns, before.st_mtime_ns))
+        case "recipe":
+            asked = dataclasses.replace(asked, tokenizer=vocabulary_file(tmp_path / "v"))
+        case "shard":
+            (tmp_path / "out/train/part-00001.arrow").write_bytes(b"torn")
+        case "record":
+            (tmp_path / "out/parts/part-00001.json").write_bytes(b'{"part": 1')
+        case _:
+            asked = dataclasses.replace(asked, part_bytes=10**9)
+    made = tokenize(asked)
+    fresh = tokenize(dataclasses.replace(asked, output_path=str(tmp_path / "fresh")))
+    assert made == fresh
+    assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
+
+
+def test_an_attempt_after_the_manifest_redoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl"))
+    made = tokenize(asked)
+    monkeypatch.setattr(build, "_build_part", None)
+    assert tokenize(asked) == made
+
+
+def test_the_record_names_the_inputs_and_their_content(tmp_path: Path):
+    path = write_poems(tmp_path / "poems.jsonl")
+    tokenize(config(tmp_path / "out", path))
+    [part] = json.loads((tmp_path / "out/manifest.json").read_text())["parts"]
+    assert [(each["name"], each["bytes"]) for each in part["inputs"]] == [(str(path), path.stat().st_size)]
+
+
+def test_the_bytes_tokenizer_needs_no_file(tmp_path: Path):
+    asked = config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl"), tokenizer=BYTES)
+    made = tokenize(asked)
+    assert (made.vocab_size, made.dtype) == (257, "uint16")
+    assert decoded(asked) == POEMS
+    assert not (tmp_path / "out/tokenizer.json").exists()

@@ -1,0 +1,133 @@
+"""Ids are those of the reference library, and what a tokenizer is gets recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.processing.tokenize.small import BYTES, POEMS, stdlib_files, vocabulary, vocabulary_file
+
+from marin.errors import ConfigurationError
+from marin.processing.tokenize.encoder import ByteEncoder, Encoder, HuggingFaceEncoder, load_encoder
+from marin.processing.tokenize.tokenizers import TokenizerSource
+
+FILE = TokenizerSource(kind="file", location="tokenizer.json")
+EXACT_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def encoder() -> HuggingFaceEncoder:
+    return HuggingFaceEncoder(vocabulary().encode(), source=FILE, eos_token="<|endoftext|>")
+
+
+def documents(encoder: Encoder, texts: list[str]) -> list[list[int]]:
+    ids, lengths = encoder.encode(texts)
+    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+
+
+def test_ids_are_those_of_the_reference_on_every_document_and_end_with_one_end_of_text():
+    reference = tokenizers.Tokenizer.from_str(vocabulary())
+    reference.encode_special_tokens = True
+    texts = [*POEMS, *(path.read_text() for path in stdlib_files(20))]
+    expected = [[*reference.encode(text, add_special_tokens=False).ids, 0] for text in texts]
+    assert documents(encoder(), texts) == expected
+
+
+def test_special_strings_in_a_document_are_ordinary_text():
+    [ids] = documents(encoder(), ["a <|endoftext|> b <s>"])
+    assert ids.count(0) == 1
+    assert ids[-1] == 0
+    assert 1 not in ids
+
+
+@given(st.lists(EXACT_TEXT, min_size=1))
+def test_decoding_gives_the_text_back(texts: list[str]):
+    for each in (encoder(), ByteEncoder()):
+        assert [each.decode(np.array(ids, np.uint32)) for ids in documents(each, texts)] == texts
+
+
+def test_bytes_are_257_ids():
+    assert documents(ByteEncoder(), ["aß", ""]) == [[97, 0xC3, 0x9F, 256], [256]]
+    assert ByteEncoder().identity.vocab_size == 257
+    assert load_encoder(BYTES).identity == ByteEncoder().identity
+
+
+def test_no_documents_are_no_ids():
+    ids, lengths = encoder().encode([])
+    assert (len(ids), len(lengths)) == (0, 0)
+
+
+def test_settings_that_a_file_carries_over_from_its_past_use_do_not_change_a_document(tmp_path: Path):
+    plain = load_encoder(vocabulary_file(tmp_path / "plain"), eos_token="<|endoftext|>")
+    cut = tokenizers.Tokenizer.from_str(vocabulary())
+    cut.enable_truncation(3)
+    cut.enable_padding(length=50)
+    cut.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    cut.model.dropout = 0.5
+    source = TokenizerSource(kind="file", location=str(tmp_path / "tokenizer.json"))
+    cut.save(source.location)
+    text = [POEMS[0] * 20] * 3
+    assert documents(load_encoder(source, eos_token="<|endoftext|>"), text) == documents(plain, text)
+
+
+def test_identity_tells_the_file_the_vocabulary_and_the_behaviour(tmp_path: Path):
+    source = vocabulary_file(tmp_path)
+    identity = load_encoder(source).identity
+    assert identity.sha256 == hashlib.sha256(Path(source.location).read_bytes()).hexdigest()
+    assert (identity.vocab_size, identity.eos_id, identity.eos_token, identity.bos_id) == (600, 0, "<|endoftext|>", 1)
+    same = load_encoder(vocabulary_file(tmp_path / "copy", version="1.0")).identity
+    other = load_encoder(vocabulary_file(tmp_path / "nfc", normalizer={"type": "Lowercase"})).identity
+    assert identity.agrees_with(same)
+    assert not identity.agrees_with(other)
+
+
+def test_the_vocabulary_size_is_one_more_than_the_largest_id(tmp_path: Path):
+    added = json.loads(vocabulary())["added_tokens"]
+    late = {**added[0], "id": 70_000, "content": "<|late|>"}
+    identity = load_encoder(vocabulary_file(tmp_path, added_tokens=[*added, late])).identity
+    assert (
+        identity.vocab_size
+        == max(tokenizers.Tokenizer.from_file(f"{tmp_path}/tokenizer.json").get_vocab().values()) + 1
+    )
+
+
+def test_a_folder_is_read_as_its_tokenizer_json_and_config(tmp_path: Path):
+    vocabulary_file(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "<s>"}, "bos_token": null}')
+    assert load_encoder(TokenizerSource(kind="file", location=str(tmp_path))).identity.eos_token == "<s>"
+
+
+def test_the_end_of_text_token_can_be_chosen_and_must_exist(tmp_path: Path):
+    source = vocabulary_file(tmp_path)
+    assert load_encoder(source, eos_token="<s>").identity.eos_id == 1
+    with pytest.raises(ConfigurationError, match=r"eos_token='</s>' is not in the vocabulary of .*tokenizer\.json"):
+        load_encoder(source, eos_token="</s>")
+    with pytest.raises(ConfigurationError, match="leave it out"):
+        load_encoder(BYTES, eos_token="</s>")
+
+
+def test_a_vocabulary_that_declares_no_end_of_text_is_refused_with_the_way_out():
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))
+    with pytest.raises(
+        ConfigurationError, match=r"has none of the usual names: choose one with tokenized\(.*eos_token="
+    ):
+        HuggingFaceEncoder(words.to_str().encode(), source=FILE)
+
+
+def test_a_file_that_is_absent_or_no_tokenizer_is_named(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match=r"missing\.json can't be read \(No such file"):
+        load_encoder(TokenizerSource(kind="file", location=str(tmp_path / "missing.json")))
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"a\.json is not a tokenizer\.json"):
+        load_encoder(TokenizerSource(kind="file", location=str(tmp_path / "a.json")))
+
+
+def test_messages_call_the_tokenizer_of_another_step_by_its_id(tmp_path: Path):
+    source = TokenizerSource(kind="file", location=str(tmp_path / "none"), called="tokenizers/poems@2026.07.01")
+    with pytest.raises(ConfigurationError, match=r"tokenizer 'tokenizers/poems@2026\.07\.01'"):
+        load_encoder(source)
