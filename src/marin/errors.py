@@ -38,6 +38,7 @@
     ├── StepError                   one step failed
     │   ├── WorkerDiedError             its process ended without an answer
     │   ├── OutputError                 it returned, but what it made is not what it declared
+    │   ├── StepInterruptedError        it was told to stop before it was done
     │   └── LeaseLostError              it was silent for longer than its lease
     ├── RunError                    a run ended with failed steps; lists them all
     ├── DataError                   input data that can't be used
@@ -195,6 +196,10 @@ class WorkerDiedError(StepError):
 
 class OutputError(StepError):
     """The step returned, but what it made is not what it declared."""
+
+
+class StepInterruptedError(StepError):
+    """The step was told to stop before it was done."""
 
 
 class LeaseLostError(StepError):

@@ -1,0 +1,68 @@
+"""The files through which a worker and its supervisor speak: one folder for each attempt, each file written whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from marin.execution.failure import Failure
+from marin.execution.progress import Progress
+from marin.execution.step_body import Completed
+
+CALL_FILE = "call.pickle"
+"""Two pickles: the ``sys.path`` of the run, and then, to be read with that path, the call."""
+
+EXCEPTION_FILE = "exception.pickle"
+"""The exception that the step raised, if it can be pickled."""
+
+OUTCOME_FILE = "outcome.msgpack"
+"""Not JSON, which has no NaN: a result must arrive as it was returned."""
+
+PROGRESS_FILE = "progress.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a call ended. ``completed`` or ``failure`` is given, as ``ended`` says; ``interrupted`` has a failure too."""
+
+    ended: Literal["completed", "failed", "interrupted"]
+    completed: Completed | None = None
+    failure: Failure | None = None
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Put ``data`` at ``path`` so that a reader sees the old file or the new one. One writer at a time."""
+    scratch = f"{path}.new"
+    with open(scratch, "wb") as file:
+        file.write(data)
+    os.replace(scratch, path)
+
+
+def write_outcome(folder: str, outcome: Outcome) -> None:
+    write_whole(os.path.join(folder, OUTCOME_FILE), msgspec.msgpack.encode(outcome))
+
+
+def read_outcome(folder: str) -> Outcome | None:
+    """What the worker wrote, or None if it did not come to that."""
+    try:
+        with open(os.path.join(folder, OUTCOME_FILE), "rb") as file:
+            return msgspec.msgpack.decode(file.read(), type=Outcome)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def write_progress(folder: str, progress: Progress) -> None:
+    with contextlib.suppress(OSError):  # a full disk is the step's to report
+        write_whole(os.path.join(folder, PROGRESS_FILE), msgspec.json.encode(progress))
+
+
+def read_progress(folder: str) -> Progress | None:
+    try:
+        with open(os.path.join(folder, PROGRESS_FILE), "rb") as file:
+            return msgspec.json.decode(file.read(), type=Progress)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None  # a picture of progress is never worth a failure

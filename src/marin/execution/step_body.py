@@ -1,0 +1,247 @@
+"""What happens inside a step, in whichever thread or process it runs: call, check, measure."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, TypeVar
+
+import msgspec
+
+from marin.errors import ConfigurationError, OutputError
+from marin.execution.artifact import Artifact, at_path, encode_result
+
+A = TypeVar("A", bound=Artifact)
+
+MANIFEST_FILE = ".manifest.json"
+"""Lies in the folder that it lists, and does not list itself."""
+
+_RESERVED = (".artifact.json", ".builds", ".logs", MANIFEST_FILE)
+
+_EXTRAS = {
+    "data": ("numpy", "pyarrow", "tokenizers", "orjson", "zstandard", "huggingface_hub"),
+    "train": ("jax", "jaxlib", "optax", "safetensors"),
+}
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a manifest. ``path`` is relative, with ``/``; ``sha256`` is in hex."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a build consists of, in brief: how many files, how many bytes, and one digest over names and contents."""
+
+    files: int
+    bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """A step that has done its work: the JSON of its artifact's fields, and what it wrote."""
+
+    result: dict[str, Any]
+    manifest: Manifest
+
+
+def execute(
+    function: Callable[[Any], Any], config: Any, *, artifact_type: type[Artifact], output_path: str
+) -> Completed:
+    """Call ``function(config)``, check what it returns and what it wrote, and write the manifest into ``output_path``.
+
+    Raises ``OutputError`` if it returns something else than an ``artifact_type`` (``None`` will do if that has no
+    fields to fill), if the artifact's own ``verify`` refuses what was written, and for files that can't be published.
+    What ``function`` raises passes through.
+    """
+    manifest_path = os.path.join(output_path, MANIFEST_FILE)
+    if os.path.lexists(manifest_path):
+        os.unlink(manifest_path)  # of an earlier attempt, which is being resumed
+    artifact = _checked_artifact(function(config), artifact_type)
+    _check_names(output_path)
+    try:
+        at_path(artifact, output_path).verify()
+    except Exception as fault:
+        raise OutputError(
+            f"the finished build was refused: {type(artifact).__name__}.verify says {type(fault).__name__}: {fault}"
+        ) from fault
+    result = encode_result(artifact)
+    entries = list_files(output_path)
+    with open(manifest_path, "wb") as file:
+        file.write(msgspec.json.encode(entries))
+    return Completed(result=result, manifest=summarize(entries))
+
+
+def load_function(function: Callable[[Any], Any] | str) -> Callable[[Any], Any]:
+    """The step function itself; a name ``module:function`` is imported.
+
+    Raises ``ConfigurationError`` that says whether the module, something that it imports, or the function is missing.
+
+    >>> load_function("builtins:len")("poem")
+    4
+    """
+    if not isinstance(function, str):
+        return function
+    module_name, _, attribute = function.partition(":")
+    found: Any = _import(module_name, function)
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            near = difflib.get_close_matches(part, [name for name in dir(found) if not name.startswith("__")], n=1)
+            hint = f": did you mean {near[0]!r}?" if near else ": correct the name, or define it there"
+            raise ConfigurationError(f"step function {function!r}: {module_name} has no {attribute!r}{hint}") from None
+    if not callable(found):
+        raise ConfigurationError(
+            f"step function {function!r} is {type(found).__name__}, which can't be called: {found!r}"
+        )
+    return found
+
+
+def list_files(folder: str) -> list[Entry]:
+    """Every file below ``folder``, in the order of the UTF-8 bytes of its path, with size and digest.
+
+    The manifest itself is left out. Raises ``OutputError`` for what can't be moved or read again elsewhere: links that
+    dangle, are absolute or lead outside, sockets and pipes, names that are not UTF-8.
+    """
+    digests: dict[tuple[int, int], str] = {}
+    found: list[Entry] = []
+    for path, full in _walk(folder, "", ()):
+        with open(full, "rb") as file:
+            status = os.fstat(file.fileno())
+            # A file that is reached by two paths is read once.
+            inode = (status.st_dev, status.st_ino)
+            digest = digests.get(inode)
+            if digest is None:
+                digest = digests[inode] = hashlib.file_digest(file, "sha256").hexdigest()
+        found.append(Entry(path=path, bytes=status.st_size, sha256=digest))
+    return sorted(found, key=lambda entry: entry.path.encode())
+
+
+def summarize(entries: list[Entry]) -> Manifest:
+    """The summary of ``entries``. The digest is over their paths, sizes and digests, each with its length."""
+    total = hashlib.sha256()
+    for entry in sorted(entries, key=lambda entry: entry.path.encode()):
+        path = entry.path.encode()
+        total.update(struct.pack(">Q", len(path)) + path + struct.pack(">Q", entry.bytes) + bytes.fromhex(entry.sha256))
+    return Manifest(files=len(entries), bytes=sum(entry.bytes for entry in entries), digest=total.hexdigest())
+
+
+def _checked_artifact(returned: Any, artifact_type: type[A]) -> A:
+    if isinstance(returned, artifact_type):
+        return returned
+    if returned is not None:
+        raise OutputError(
+            f"the step returned {type(returned).__name__}, but its artifact_type is {artifact_type.__name__}: "
+            f"return {artifact_type.__name__}(...)"
+        )
+    required = [
+        spec.name
+        for spec in fields(artifact_type)
+        if spec.init and spec.default is MISSING and spec.default_factory is MISSING
+    ]
+    if required:
+        raise OutputError(
+            f"the step returned None, but its artifact_type {artifact_type.__name__} needs {', '.join(required)}: "
+            f"return {artifact_type.__name__}(...)"
+        )
+    return artifact_type()
+
+
+def _check_names(output_path: str) -> None:
+    try:
+        names = os.listdir(output_path)
+    except FileNotFoundError:
+        raise OutputError(
+            f"the step has removed its own output folder {output_path}: write into it and leave it"
+        ) from None
+    for name in names:
+        if name.startswith(_RESERVED):
+            raise OutputError(f"the step wrote {name!r}, a name that is kept for Marin: write it under another name")
+
+
+def _walk(root: str, inside: str, above: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Every file below ``root/inside``, as its relative and its full path. ``above``: the real folders on the way."""
+    folder = os.path.join(root, inside) if inside else root
+    if not above:
+        above = (os.path.realpath(folder),)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = f"{inside}/{entry.name}" if inside else entry.name
+            if path == MANIFEST_FILE:
+                continue
+            _check_text(path)
+            if entry.is_symlink():
+                _check_link(above[0], path, entry.path)
+            mode = entry.stat().st_mode
+            if stat.S_ISDIR(mode):
+                real = os.path.realpath(entry.path)
+                if real in above:
+                    raise OutputError(f"{path!r} is a link to a folder that contains it: link to something else")
+                yield from _walk(root, path, (*above, real))
+            elif stat.S_ISREG(mode):
+                yield path, entry.path
+            else:
+                raise OutputError(
+                    f"{path!r} is neither a file nor a folder, and can't be kept: remove it before returning"
+                )
+
+
+def _check_text(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise OutputError(f"the file name {os.fsencode(path)!r} is not UTF-8: write it under another name") from None
+
+
+def _check_link(root: str, path: str, full: str) -> None:
+    target = os.readlink(full)
+    if os.path.isabs(target):
+        # The build folder is renamed when it is published.
+        raise OutputError(
+            f"{path!r} links to {target!r}, which holds only on this machine: copy it, or link relatively"
+        )
+    way = os.path.normpath(os.path.join(os.path.dirname(path), target))
+    real = os.path.realpath(full)
+    if way.split(os.sep)[0] == os.pardir or not (real == root or real.startswith(root + os.sep)):
+        raise OutputError(f"{path!r} links to {target!r}, outside of the output folder: copy it, or link inside")
+    if not os.path.exists(full):
+        raise OutputError(f"{path!r} links to {target!r}, which is not there: write it, or remove the link")
+
+
+def _import(module_name: str, function: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as fault:
+        missing = fault.name or ""
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise ConfigurationError(
+                f"step function {function!r}: there is no module {missing!r}: correct the name, or install its package"
+            ) from fault
+        raise ConfigurationError(
+            f"step function {function!r}: {_import_fault(module_name, fault)}{_hint(missing)}"
+        ) from fault
+    except Exception as fault:
+        raise ConfigurationError(f"step function {function!r}: {_import_fault(module_name, fault)}") from fault
+
+
+def _import_fault(module_name: str, fault: Exception) -> str:
+    return f"importing {module_name} failed: {type(fault).__name__}: {fault}"
+
+
+def _hint(missing: str) -> str:
+    root = missing.partition(".")[0]
+    for extra, modules in _EXTRAS.items():
+        if root in modules:
+            return f". Install it with: pip install 'marin[{extra}]'"
+    return ". Install the package that it is in"

@@ -1,0 +1,118 @@
+"""The process of one step: ``python -P -m marin.execution.worker JOB_FOLDER``.
+
+It reads the call from the job folder, runs it, and writes there how it ended. That it ends with its supervisor is the
+executor's matter. SIGTERM becomes a ``KeyboardInterrupt`` in the main thread, so that a step can save its work.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import os
+import pickle
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any, NoReturn
+
+from marin.errors import RunInterrupted
+from marin.execution import job_files
+from marin.execution.failure import Failure
+from marin.execution.job_files import Outcome
+from marin.execution.progress import Progress, progress_sink
+from marin.execution.step_body import Completed, execute, load_function
+
+PROGRESS_SECONDS = 0.25
+"""How often progress is written if it is reported all the time."""
+
+_PROGRESS_BURST = 4
+
+
+class ProgressFile:
+    """Writes reports into the job folder: a few at once, a stream of them thinned out, and always the last.
+
+    There is no thread that writes later: a step may fork, and a process with threads should not.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._unwritten: Progress | None = None
+        self._credit = float(_PROGRESS_BURST)
+        self._seen_at = time.monotonic()
+
+    def report(self, progress: Progress) -> None:
+        now = time.monotonic()
+        self._credit = min(_PROGRESS_BURST, self._credit + (now - self._seen_at) / PROGRESS_SECONDS)
+        self._seen_at = now
+        self._unwritten = progress
+        if self._credit >= 1:
+            self._credit -= 1
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the last report if it was held back."""
+        if self._unwritten is not None:
+            job_files.write_progress(self._folder, self._unwritten)
+            self._unwritten = None
+
+
+def main(folder: str) -> int:
+    """Run the call in ``folder``: the exit code, 0 if it completed."""
+    faulthandler.enable()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Whole lines, at once, and no character that could make a print fail.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=False)
+    progress = ProgressFile(folder)
+    try:
+        signal.signal(signal.SIGTERM, _interrupt)
+        with progress_sink(progress.report):
+            outcome = Outcome(ended="completed", completed=_run(folder))
+    except BaseException as fault:  # noqa: BLE001  # whatever it is, sys.exit as well: the supervisor is told
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        ended = "interrupted" if isinstance(fault, KeyboardInterrupt) else "failed"
+        outcome = Outcome(ended=ended, failure=Failure.from_exception(fault))
+        _keep_exception(folder, fault)
+        print(outcome.failure.traceback if outcome.failure else "", file=sys.stderr)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    progress.flush()
+    job_files.write_outcome(folder, outcome)
+    return 0 if outcome.ended == "completed" else 1
+
+
+def _run(folder: str) -> Completed:
+    with open(os.path.join(folder, job_files.CALL_FILE), "rb") as file:
+        sys.path[:] = pickle.load(file)
+        call: dict[str, Any] = pickle.load(file)
+    return execute(
+        load_function(call["function"]),
+        call["config"],
+        artifact_type=call["artifact_type"],
+        output_path=call["output_path"],
+    )
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise RunInterrupted("the step was told to stop", exit_code=128 + number)
+
+
+def _keep_exception(folder: str, fault: BaseException) -> None:
+    """Pickle ``fault`` for the supervisor, if that works both ways. Its text is kept in any case."""
+    if not isinstance(fault, Exception):
+        return
+    try:
+        import cloudpickle  # noqa: PLC0415  # needed only for a failed step
+
+        data = cloudpickle.dumps(fault)
+        pickle.loads(data)
+        with open(os.path.join(folder, job_files.EXCEPTION_FILE), "wb") as file:
+            file.write(data)
+    except Exception as unpicklable:  # noqa: BLE001  # pickling runs the exception's own code
+        print(f"marin: {type(fault).__name__} is told by its text only: {unpicklable}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
