@@ -18,7 +18,7 @@ _OUR_MAIN = sys.modules["__main__"]  # kept: the module that a script replaces m
 def run_script(script: Path, arguments: Sequence[str]) -> ModuleType:
     """Execute ``script`` as ``__main__``, and leave it there: its functions are found by it when they travel.
 
-    Raises whatever the script raises; its traceback begins in the script.
+    Raises whatever the script raises.
     """
     place = script.resolve()
     module = ModuleType("__main__")
@@ -28,13 +28,7 @@ def run_script(script: Path, arguments: Sequence[str]) -> ModuleType:
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(place.parent))
     code = compile(place.read_bytes(), str(place), "exec")
-    try:
-        exec(code, module.__dict__)
-    except Exception as fault:  # noqa: BLE001  # any: it is only shortened, and goes on
-        trace = fault.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename != str(place):
-            trace = trace.tb_next
-        raise fault.with_traceback(trace) from fault.__cause__
+    exec(code, module.__dict__)
     return module
 
 

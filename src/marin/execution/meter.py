@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from dataclasses import replace
 
 from marin.execution.progress import Progress
 
 _WINDOW_SECONDS = 15.0
 """The rate is that of the last so many seconds, so that a slow start does not spoil the estimate."""
 
+_LONGEST_ESTIMATE = 1e8
 _SAMPLE_SECONDS = 0.25
 _WIDEST_BAR = 30
 _NARROWEST_BAR = 8
@@ -27,6 +30,8 @@ class Meter:
 
     def update(self, progress: Progress, now: float) -> None:
         """Take in how far the step is."""
+        if not (math.isfinite(progress.done) and math.isfinite(progress.total)):
+            progress = replace(progress, done=0, total=0)
         if self.last is not None and (progress.done < self.last.done or progress.unit != self.last.unit):
             self._samples.clear()  # another phase of the step: its pace says nothing about this one
         self.last = progress
@@ -49,7 +54,8 @@ class Meter:
         rate = self.rate()
         if rate is None or self.last is None or self.last.total <= 0:
             return None
-        return max(0.0, (self.last.total - self.last.done) / rate)
+        seconds = max(0.0, (self.last.total - self.last.done) / rate)
+        return seconds if seconds < _LONGEST_ESTIMATE else None
 
     def line(self, now: float, width: int | None) -> str:
         """The richest line about the step that fits into ``width`` columns. ``None``: all there is, without a bar."""

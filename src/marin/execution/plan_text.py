@@ -42,6 +42,8 @@ _SUMMARY = {
 }
 _ANSI: dict[Tone, str] = {"dim": "2", "good": "32", "warning": "33", "error": "31", "strong": "1"}
 _NARROWEST_REASON = 24
+_LONGEST_REASON = 100
+"""Of a reason at the start of a run; ``marin plan`` tells all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ def _step_lines(steps: Sequence[PlannedStep], width: int | None, *, details: boo
     for step in steps:
         head = f"  {LABELS[step.decision]:<{label_width}}  "
         reason = step.reason.partition("\n")[0]
+        if not details and len(reason) > _LONGEST_REASON:
+            reason = f"{reason[:_LONGEST_REASON]}…"
         tone = _TONES[step.decision]
         if width is None or len(head) + address_width + 2 + max(_NARROWEST_REASON, len(reason)) <= width:
             yield Line(f"{head}{step.address:<{address_width}}  {reason}".rstrip(), tone)

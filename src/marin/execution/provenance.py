@@ -169,8 +169,8 @@ def _versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def _code_folder(argv: Sequence[str], cwd: Path) -> Path:
-    script = cwd / argv[0] if argv and argv[0].endswith(".py") else None
-    return script.resolve().parent if script is not None and script.is_file() else cwd
+    scripts = (cwd / word for word in argv if word.endswith(".py"))
+    return next((script.resolve().parent for script in scripts if script.is_file()), cwd)
 
 
 def _git(folder: Path, environ: Mapping[str, str]) -> dict[str, Any]:

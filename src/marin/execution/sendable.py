@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import inspect
+import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
@@ -36,8 +37,17 @@ def dumped(step_id: str, **parts: Any) -> bytes:
         if module is not None and not _is_importable(module):
             cloudpickle.register_pickle_by_value(module)
 
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, obj: Any) -> Any:
+            # msgspec keeps what it has learnt of a class on the class. That can't travel, and is learnt anew.
+            if isinstance(obj, type) and "__msgspec_cache__" in vars(obj):
+                del obj.__msgspec_cache__  # type: ignore[attr-defined]
+            return super().reducer_override(obj)
+
     def dump(value: Any) -> bytes:
-        return cloudpickle.dumps(value)
+        buffer = io.BytesIO()
+        Pickler(buffer).dump(value)
+        return buffer.getvalue()
 
     try:
         return dump(parts)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
+from types import TracebackType
 from typing import TextIO, cast
 
+import marin
 from marin.errors import MarinError, RunError, RunInterrupted
 from marin.execution.failure import Failure
 
@@ -28,7 +31,7 @@ def tell_fault(fault: BaseException, stream: TextIO) -> int:
         print("interrupted", file=stream)
         return EXIT_INTERRUPTED
     if not is_expected(fault):
-        traceback.print_exception(fault, file=stream)
+        traceback.print_exception(type(fault), fault, _user_traceback(fault), file=stream)
     elif isinstance(fault, BaseExceptionGroup):
         for inner in cast("BaseExceptionGroup[BaseException]", fault).exceptions:
             tell_fault(inner, stream)
@@ -42,3 +45,12 @@ def tell_fault(fault: BaseException, stream: TextIO) -> int:
             failure = Failure.from_exception(cause)
             print(f"  caused by {failure.error}: {failure.message} at {failure.frame}", file=stream)
     return EXIT_FAILED
+
+
+def _user_traceback(fault: BaseException) -> TracebackType | None:
+    """The traceback without the frames of the command that come before the script; all of it if there is no more."""
+    commands = str(Path(marin.__file__).parent / "cli")
+    trace = fault.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(commands):
+        trace = trace.tb_next
+    return trace or fault.__traceback__
