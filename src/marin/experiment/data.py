@@ -22,6 +22,7 @@ from marin.processing.tokenize.tokenizers import (
     hub_tokenizer,
     parse_tokenizer,
 )
+from marin.training.train import train_lm
 
 __all__ = [
     "FileSource",
@@ -32,6 +33,7 @@ __all__ = [
     "hf",
     "hub_tokenizer",
     "tokenized",
+    "train_lm",
     "trained_tokenizer",
 ]
 
