@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
@@ -20,6 +21,9 @@ class Artifact:
 
     ``path`` is where the data lies. It is set when the artifact is loaded, and is not part of the record.
     """
+
+    # Its name in fingerprints, so that this module can move.
+    fingerprint_name: ClassVar[str] = "marin.Artifact"
 
     path: str = field(init=False, default="", compare=False)
 
@@ -53,13 +57,26 @@ def encode_result(artifact: Artifact) -> dict[str, Any]:
         if spec.name == "path":
             continue
         try:
-            result[spec.name] = msgspec.to_builtins(getattr(artifact, spec.name))
+            result[spec.name] = to_json(getattr(artifact, spec.name))
         except (TypeError, ValueError) as fault:
             raise OutputError(
                 f"{type(artifact).__name__}.{spec.name} can't be kept in the record: {fault}. "
                 "Fields of an artifact are JSON values or dataclasses of them"
             ) from fault
     return result
+
+
+def to_json(value: Any) -> Any:
+    """``value`` in the types of JSON. Raises ``TypeError`` or ``ValueError`` for what has no such form."""
+    return msgspec.to_builtins(value, enc_hook=_plain, str_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)  # pyright: ignore[reportUnknownArgumentType]  # str or bytes; bytes become base64
+    raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 def decode_result(artifact_type: type[A], result: Mapping[str, Any], *, what: str) -> A:

@@ -19,6 +19,7 @@ from marin.execution.showing import show, show_both
 __all__ = ["Change", "ChangeKind", "compare", "show"]
 
 _NODES_OF_TEXT = ("text", "template", "placeholder")
+_MAPS = ("dict", "default_dict", "mapping_proxy", "fields", "attributes", "cells", "keyword_defaults", "keywords")
 _SECTIONS = ("config", "fields", "function", "artifact_type", "source")
 
 
@@ -76,14 +77,20 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...
     ['deps.poems: 2026.07.01 → 2026.07.02']
     """
     old_deps, new_deps = _versions(old.get("deps")), _versions(new.get("deps"))
-    followed = cast("dict[str, JSON]", _follow(dict(old), _moved(old_deps, new_deps)))
+    moved = _moved(old_deps, new_deps)
+    # What was adopted mentions no dependency: a source is plain text.
+    followed = {name: part if name == "source" else _follow({name: part}, moved)[name] for name, part in old.items()}
     sections = [*_SECTIONS, *sorted((old.keys() | new.keys()) - {*_SECTIONS, "deps"})]
     changes = [change for section in sections for change in _section(section, followed, new)]
     changes.extend(_dependencies(old_deps, new_deps))
-    if not changes and canonical(dict(old)) != canonical(dict(new)):
-        # Not of our making: deps out of order, or listed twice.
-        changes.append(Change("deps", old.get("deps"), new.get("deps"), ChangeKind.LITERAL))
-    return tuple(changes)
+    if changes:
+        return tuple(changes)
+    # Not of our making, such as deps out of order: still told.
+    return tuple(
+        Change(name, old.get(name), new.get(name), ChangeKind.LITERAL)
+        for name in sorted(old.keys() | new.keys())
+        if canonical([old.get(name), name in old]) != canonical([new.get(name), name in new])
+    )
 
 
 def _section(name: str, old: Mapping[str, JSON], new: Mapping[str, JSON]) -> Iterator[Change]:
@@ -290,20 +297,27 @@ def _dependencies(old: Mapping[str, set[str]], new: Mapping[str, set[str]]) -> I
             yield Change(path, before, after, ChangeKind.DEPENDENCY_VERSION)
 
 
-def _follow(encoded: JSON, moved: Mapping[str, str]) -> JSON:
-    """``encoded`` with the mentions of moved dependencies moved along."""
+def _follow(node: Mapping[str, JSON], moved: Mapping[str, str]) -> dict[str, JSON]:
+    """``node`` with the mentions of moved dependencies moved along."""
     if not moved:
-        return encoded
-    if isinstance(encoded, list):
-        return [_follow(item, moved) for item in encoded]
-    if not isinstance(encoded, dict):
-        return encoded
-    if encoded.keys() == {"handle"}:
-        handle = str(encoded["handle"])
+        return dict(node)
+    if set(node) == {"handle"}:
+        handle = str(node["handle"])
         return {"handle": moved.get(handle, handle)}
-    if encoded.keys() == {"placeholder"}:
-        return {"placeholder": _followed_token(str(encoded["placeholder"]), moved)}
-    return {key: _follow(value, moved) for key, value in encoded.items()}
+    if set(node) == {"placeholder"}:
+        return {"placeholder": _followed_token(str(node["placeholder"]), moved)}
+    return {key: _follow_part(key, part, moved) for key, part in node.items()}
+
+
+def _follow_part(key: str, part: JSON, moved: Mapping[str, str]) -> JSON:
+    if isinstance(part, list):
+        return [_follow_part("", item, moved) for item in part]
+    if not isinstance(part, dict):
+        return part
+    if key in _MAPS:
+        # Its keys are the user's, and may be called like a tag.
+        return {name: _follow_part("", value, moved) for name, value in part.items()}
+    return {**_follow(part, moved)}
 
 
 def _followed_token(token: str, moved: Mapping[str, str]) -> str:

@@ -89,8 +89,8 @@ def _function(run: Any) -> JSON:
         return function_name(function)
     encoded = encode(function, "function")
     # What a module has under its name is the same as that name given as text.
-    if isinstance(encoded, dict) and encoded.keys() == {"function"}:
-        return encoded["function"]
+    if isinstance(encoded, dict) and len(encoded) == 1:
+        return encoded.get("function", encoded.get("class", encoded))
     return encoded
 
 
