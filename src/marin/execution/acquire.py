@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import secrets
+import shutil
 
 from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError
 from marin.execution.graph import Step
@@ -143,7 +144,10 @@ def _prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt
         if before is not None and before.fingerprint_digest == held.attempt.fingerprint_digest:
             # A builder that is only silent may wake up and write on: then it must not be into our folder.
             is_gone = before.error is not None or is_dead_here(before.lease.owner)
-            (run.store.move_folder if is_gone else run.store.copy_folder)(old, folder)
+            if is_gone:
+                run.store.move_folder(old, folder)
+            else:
+                shutil.copytree(run.store.url(old), run.store.url(folder), symlinks=True)
             run.reporter.noted(step.id, f"goes on from what the attempt of {before.started} left")
         else:
             run.reporter.noted(step.id, "starts anew: what an earlier attempt left was made by another recipe")

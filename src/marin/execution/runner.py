@@ -36,7 +36,9 @@ from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import check_sendable
 from marin.execution.schedule import Schedule
 from marin.execution.step_runner import Made, RunState, Stopped, make
+from marin.executors.executor import Executor
 from marin.executors.local import LocalExecutor
+from marin.storage.format import ensure_format
 from marin.storage.local import LocalStore
 from marin.storage.prefix import Prefix, open_store, resolve_prefix
 
@@ -118,14 +120,15 @@ def run(*handles: Step, options: RunOptions | None = None, reporter: Reporter | 
     planned = _plan(store, lower(*handles), options)
     shown = _OneAtATime(reporter or default_reporter())
     shown.planned(planned, prefix=prefix.location, origin=prefix.origin, hint=prefix.hint)
-    _refuse(planned)
+    executor = LocalExecutor()
+    _refuse(planned, executor)
     state = RunState(
         store=store,
         options=options,
         prefix=prefix.location,
         durable=is_durable(options, os.environ),
         reporter=shown,
-        executor=LocalExecutor(),
+        executor=executor,
         keeper=LeaseKeeper(options.lease_seconds),
         provenance=_once(lambda: provenance.capture(os.environ, _argv(), Path.cwd())),
         steps=planned.graph.steps,
@@ -134,7 +137,7 @@ def run(*handles: Step, options: RunOptions | None = None, reporter: Reporter | 
         assert step.build is not None  # what is served has a build
         state.builds[step.id] = step.build
     if planned.to_make:
-        store.ensure_format()
+        ensure_format(store)
         _Run(state, planned).carry_out()
     else:
         shown.ended(interrupted=False)
@@ -164,12 +167,13 @@ def _only(graph: StepGraph, names: Sequence[str]) -> frozenset[ArtifactId] | Non
     return frozenset(chosen)
 
 
-def _refuse(planned: Plan) -> None:
-    """Raise before anything runs if a step can't be served and can't be built, or can't be sent to its process."""
+def _refuse(planned: Plan, executor: Executor) -> None:
+    """Raise before anything runs if a step can't be served or built, can't be sent, or has no device to run on."""
     errors = planned.errors
     for step in planned.to_make:
         if isinstance(step.step.run, RemoteFunction):
             try:
+                executor.preflight(step.step.run.resources)
                 check_sendable(str(step.id), step.step.run.function)
             except MarinError as fault:
                 errors.append(fault)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import threading
 import time
 import traceback
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from marin.errors import LeaseLostError, WorkerDiedError
+from marin.errors import LeaseLostError, StepError
 from marin.execution.acquire import take_or_wait
 from marin.execution.adopt import adopted_build
+from marin.execution.artifact import to_json
 from marin.execution.context import RunContext
 from marin.execution.events import Outcome
 from marin.execution.failure import Failure
@@ -102,8 +102,8 @@ class _Attempt:
                     build = adopted_build(self.run, self.step, self.build_id)
                     self.held.publish(build, None)
                     return Made(build, Outcome.ADOPTED)
-                for id_ in {dep.id for dep in self.step.deps if dep.id.is_mutable}:
-                    stack.enter_context(self.run.store.hold(data_path(id_.address, self.run.builds[id_])))
+                for folder in self._mutable_inputs():
+                    stack.enter_context(self.run.store.hold(folder))
                 return Made(self._publish(self._run_step()), Outcome.BUILT)
             except BaseException as fault:
                 self._record_failure(fault)
@@ -125,6 +125,12 @@ class _Attempt:
                 artifact_type=self.step.artifact_type,
                 output_path=self.run.store.url(self.folder),
             )
+
+    def _mutable_inputs(self) -> list[str]:
+        """Folders that a later build of the same ``dev`` version would remove, were they not held."""
+        ids = {dep.id for dep in self.step.deps if dep.id.is_mutable}
+        builds = {id_: self.run.builds[id_] for id_ in ids}
+        return [data_path(id_.address, build) for id_, build in builds.items() if build.source is None]
 
     def _config(self) -> Any:
         check_pure(self.step)
@@ -168,8 +174,7 @@ class _Attempt:
             job_folder=self.run.store.url(f"{self.address}/{BUILDS_FOLDER}/job-{self.build_id}"),
             log_path=self.run.store.url(self.log),
             env={},
-            resources=remote.resources,
-            seconds=self.held.ttl_seconds,
+            lease_seconds=self.held.ttl_seconds,
         )
         self._call = call
         try:
@@ -182,22 +187,12 @@ class _Attempt:
         shown: Progress | None = None
         pause = 0.005
         while True:
-            try:
-                completed = call.poll()
-            except WorkerDiedError as died:
-                if time.monotonic() - self.held.renewed > self.held.ttl_seconds:
-                    raise LeaseLostError(
-                        f"{self.step.id}: this process was stopped for longer than its lease, "
-                        "and the step's own process ended itself"
-                    ) from died
-                raise
-            if completed is not None:
-                return completed
-            if self.held.is_lost:
-                call.cancel(0.0)
-                raise LeaseLostError(f"{self.step.id}: the lease was lost while the step ran")
             if self.run.stop.is_set():
                 self._stop(call)
+            if (completed := call.poll()) is not None:
+                return completed
+            if self.held.is_lost:
+                raise LeaseLostError(f"{self.step.id}: the lease was lost while the step ran")
             progress = call.progress()
             if progress is not None and progress != shown:
                 self.run.reporter.progressed(self.step.id, progress)
@@ -207,14 +202,11 @@ class _Attempt:
 
     def _stop(self, call: RemoteCall) -> None:
         """End the step's process: SIGTERM, time to save its work, SIGKILL; at once on a second signal."""
-        deadline = time.monotonic() + GRACE_SECONDS
-        canceller = threading.Thread(target=call.cancel, args=(GRACE_SECONDS,), daemon=True)
-        canceller.start()
-        while canceller.is_alive() and time.monotonic() < deadline:
-            if self.run.kill.wait(0.05):
-                call.cancel(0.0)
-                break
-        canceller.join()
+        call.cancel(GRACE_SECONDS)
+        with contextlib.suppress(StepError):  # however it ends now, it was stopped
+            while call.wait(0.05) is None:
+                if self.run.kill.is_set():
+                    call.cancel(0.0)
         raise Stopped
 
     def _extend_worker(self) -> None:
@@ -276,6 +268,6 @@ class _Attempt:
 def _readable(value: Any) -> Any:
     """A runtime argument as it is shown in the record: JSON, or its text."""
     try:
-        return msgspec.to_builtins(value)
+        return to_json(value)
     except (TypeError, ValueError):
         return repr(value)
