@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marin.errors import ConfigurationError, OutputError
+from marin.execution.artifact import Artifact
+from marin.execution.step_body import Completed, Entry, Manifest, execute, list_files, load_function, summarize
+
+GOLDEN = "65767492ae89379b6c14493b0f37fcd9b56d3c087a0f409497e73514f2fb91bd"
+
+
+@dataclass(frozen=True)
+class Poems(Artifact):
+    count: int
+    titles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Checked(Artifact):
+    def verify(self) -> None:
+        if not (Path(self.path) / "poems.txt").exists():
+            raise FileNotFoundError("poems.txt is not there")
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    folder = tmp_path / "output"
+    folder.mkdir()
+    return folder
+
+
+def run(output: Path, body: Any, artifact_type: type[Artifact] = Artifact) -> Completed:
+    return execute(lambda _: body(), None, artifact_type=artifact_type, output_path=str(output))
+
+
+def test_the_function_gets_the_config_and_its_artifact_is_kept_as_json(output: Path):
+    completed = execute(lambda n: Poems(count=n, titles=("a",)), 3, artifact_type=Poems, output_path=str(output))
+    assert completed.result == {"count": 3, "titles": ("a",)}
+    assert completed.manifest.files == 0
+
+
+def test_none_stands_for_an_artifact_without_fields(output: Path):
+    assert run(output, lambda: None).result == {}
+
+
+def test_none_will_not_do_where_fields_are_to_be_filled(output: Path):
+    with pytest.raises(
+        OutputError, match=r"returned None, but its artifact_type Poems needs count: return Poems\(\.\.\.\)"
+    ):
+        run(output, lambda: None, Poems)
+
+
+def test_another_type_is_refused_and_both_are_named(output: Path):
+    with pytest.raises(OutputError, match="returned dict, but its artifact_type is Poems"):
+        run(output, lambda: {"count": 1}, Poems)
+    with pytest.raises(OutputError, match="returned Artifact, but its artifact_type is Poems"):
+        run(output, lambda: Artifact(), Poems)
+
+
+def test_a_build_that_its_reader_refuses_is_refused(output: Path):
+    with pytest.raises(
+        OutputError, match=r"finished build was refused: Checked.verify says FileNotFoundError: poems"
+    ) as refusal:
+        run(output, lambda: None, Checked)
+    assert isinstance(refusal.value.__cause__, FileNotFoundError)
+    run(output, lambda: (output / "poems.txt").write_text("x") and None, Checked)
+
+
+def test_what_the_function_raises_passes_through(output: Path):
+    with pytest.raises(ZeroDivisionError):
+        run(output, lambda: 1 / 0)
+
+
+def test_the_manifest_lists_every_file_with_size_and_digest(output: Path):
+    def write() -> None:
+        (output / "b" / "c").mkdir(parents=True)
+        (output / "b" / "c" / "ü.txt").write_bytes(b"roses")
+        (output / "b" / "empty").touch()
+        (output / "a.txt").write_bytes(b"violets")
+        (output / "no files").mkdir()
+
+    manifest = run(output, write).manifest
+    listed = json.loads((output / ".manifest.json").read_text())
+    assert listed == [
+        {"path": "a.txt", "bytes": 7, "sha256": hashlib.sha256(b"violets").hexdigest()},
+        {"path": "b/c/ü.txt", "bytes": 5, "sha256": hashlib.sha256(b"roses").hexdigest()},
+        {"path": "b/empty", "bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()},
+    ]
+    assert (manifest.files, manifest.bytes) == (3, 12)
+
+
+def test_the_digest_is_the_same_for_ever():
+    """Changing it makes every recorded manifest look damaged."""
+    entries = [Entry(path="a.txt", bytes=7, sha256="ab" * 32), Entry(path="ü", bytes=2**40, sha256="cd" * 32)]
+    assert summarize(entries) == Manifest(files=2, bytes=7 + 2**40, digest=GOLDEN)
+
+
+files = st.dictionaries(st.text(min_size=1), st.integers(0, 2**60), max_size=4)
+
+
+@given(files, files, st.randoms())
+def test_digests_agree_exactly_if_the_files_do(one: dict[str, int], other: dict[str, int], random: Any):
+    def entries(sizes: dict[str, int]) -> list[Entry]:
+        found = [Entry(path=path, bytes=size, sha256="00" * 32) for path, size in sizes.items() if path.isprintable()]
+        random.shuffle(found)
+        return found
+
+    def kept(sizes: dict[str, int]) -> dict[str, int]:
+        return {path: size for path, size in sizes.items() if path.isprintable()}
+
+    assert (summarize(entries(one)).digest == summarize(entries(other)).digest) == (kept(one) == kept(other))
+    assert summarize(entries(one)) == summarize(entries(one))
+
+
+def test_a_name_cannot_pose_as_two_files():
+    two = [Entry(path="a", bytes=1, sha256="00" * 32), Entry(path="b", bytes=1, sha256="00" * 32)]
+    one = [Entry(path="a\nb", bytes=1, sha256="00" * 32), Entry(path="", bytes=1, sha256="00" * 32)]
+    assert summarize(two).digest != summarize(one).digest
+
+
+def test_the_manifest_of_an_earlier_attempt_is_replaced(output: Path):
+    (output / ".manifest.json").write_text("[old]")
+    assert run(output, lambda: None).manifest.files == 0
+    assert (output / ".manifest.json").read_text() == "[]"
+
+
+@pytest.mark.parametrize("name", [".artifact.json", ".artifact.json.lock", ".builds", ".logs", ".manifest.json"])
+def test_names_that_are_ours_are_refused(output: Path, name: str):
+    with pytest.raises(OutputError, match=f"wrote '{name}', a name that is kept for Marin"):
+        run(output, lambda: (output / name).write_text("x") and None)
+
+
+def test_names_that_are_ours_may_lie_deeper(output: Path):
+    def write() -> None:
+        (output / "copy").mkdir()
+        (output / "copy" / ".manifest.json").write_text("[]")
+        (output / "copy" / ".artifact.json").write_text("{}")
+
+    assert run(output, write).manifest.files == 2
+
+
+def test_links_inside_are_followed(output: Path):
+    def write() -> None:
+        (output / "step-2").mkdir()
+        (output / "step-2" / "weights").write_bytes(b"1234")
+        (output / "latest").symlink_to("step-2")
+        (output / "step-2" / "same").symlink_to("../latest/weights")
+
+    manifest = run(output, write).manifest
+    listed = [entry["path"] for entry in json.loads((output / ".manifest.json").read_text())]
+    assert listed == ["latest/same", "latest/weights", "step-2/same", "step-2/weights"]
+    assert manifest.bytes == 16
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("nothing", "which is not there"),
+        ("link", "which is not there"),
+        ("../secret", "outside of the output folder"),
+        ("../output/inside", "outside of the output folder"),
+        ("/etc/hostname", "holds only on this machine"),
+        (".", "a link to a folder that contains it"),
+        ("sub/..", "a link to a folder that contains it"),
+    ],
+)
+def test_links_that_would_break_elsewhere_are_refused(output: Path, target: str, reason: str):
+    (output.parent / "secret").write_text("x")
+
+    def write() -> None:
+        (output / "inside").write_text("x")
+        (output / "sub").mkdir()
+        (output / "link").symlink_to(target)
+
+    with pytest.raises(OutputError, match=f"'link' .*{reason}"):
+        run(output, write)
+
+
+def test_a_link_by_way_of_another_link_cannot_lead_outside(output: Path):
+    (output.parent / "elsewhere" / "deep").mkdir(parents=True)
+    (output.parent / "secret").write_text("x")
+
+    def write() -> None:
+        (output / "a" / "b").mkdir(parents=True)
+        (output / "up").symlink_to("a/b")
+        (output / "out").symlink_to("up/../../../secret")
+
+    with pytest.raises(OutputError, match="outside"):
+        run(output, write)
+
+
+def test_sockets_and_pipes_are_refused_and_do_not_hang(output: Path):
+    with pytest.raises(OutputError, match="'pipe' is neither a file nor a folder"):
+        run(output, lambda: os.mkfifo(output / "pipe"))
+    (output / "pipe").unlink()
+    with socket.socket(socket.AF_UNIX) as server:
+        with pytest.raises(OutputError, match="'s' is neither a file nor a folder"):
+            run(output, lambda: server.bind(os.path.relpath(output / "s")))
+
+
+def test_a_name_that_is_not_utf8_is_refused(output: Path):
+    with pytest.raises(OutputError, match=r"b'\\xff' is not UTF-8"):
+        run(output, lambda: open(os.fsencode(output) + b"/\xff", "w").close())
+
+
+def test_a_step_that_removes_its_folder_is_told_so(output: Path):
+    with pytest.raises(OutputError, match="removed its own output folder"):
+        run(output, lambda: output.rmdir())
+
+
+def test_a_file_of_many_links_is_read_once(output: Path, monkeypatch: pytest.MonkeyPatch):
+    reads: list[int] = []
+    original = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda *args: reads.append(1) or original(*args))
+    (output / "a").write_bytes(b"x")
+    os.link(output / "a", output / "b")
+    (output / "c").symlink_to("a")
+    assert len({entry.sha256 for entry in list_files(str(output))}) == 1
+    assert len(reads) == 1
+
+
+def test_a_function_is_loaded_by_name():
+    assert load_function("os.path:join") is os.path.join
+    assert load_function("tests.execution.test_step_body:Poems.verify").__name__ == "verify"
+    assert load_function(len) is len
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "poet").mkdir()
+    (tmp_path / "poet" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path / "poet"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "poet"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "message"),
+    [
+        (None, "no_such_poet:write", "there is no module 'no_such_poet'"),
+        (None, "no_such_poet.verse:write", "there is no module 'no_such_poet'"),
+        (None, "poet.absent:write", "there is no module 'poet.absent'"),
+        ("def write(c): ...", "poet.m1:wrote", "poet.m1 has no 'wrote': did you mean 'write'"),
+        ("x = 5", "poet.m2:x", "is int, which can't be called: 5"),
+        (
+            "import jax_does_not_exist",
+            "poet.m3:f",
+            "importing poet.m3 failed: .*jax_does_not_exist.*Install the package",
+        ),
+        ("raise ModuleNotFoundError('no', name='jax.numpy')", "poet.m4:f", r"pip install 'marin\[train\]'"),
+        ("raise ModuleNotFoundError('no', name='pyarrow')", "poet.m5:f", r"pip install 'marin\[data\]'"),
+        ("def (", "poet.m6:f", "importing poet.m6 failed: SyntaxError"),
+        ("1 / 0", "poet.m7:f", "importing poet.m7 failed: ZeroDivisionError"),
+    ],
+)
+def test_a_function_that_cannot_be_loaded_says_why(package: Path, source: str | None, name: str, message: str):
+    if source is not None:
+        module = name.partition(":")[0].rpartition(".")[2]
+        (package / f"{module}.py").write_text(source)
+    with pytest.raises(ConfigurationError, match=message):
+        load_function(name)
