@@ -90,10 +90,8 @@ def _build_facts(store: LocalStore, entry: Entry, build: Build) -> Iterator[tupl
     yield "built", f"{build.finished} in {duration(build.seconds)}"
     yield "build id", build.build_id
     if build.manifest is not None:
-        yield (
-            "size",
-            f"{size(build.manifest.bytes)} in {build.manifest.files:,} files, sha256 {build.manifest.digest[:16]}",
-        )
+        files = "1 file" if build.manifest.files == 1 else f"{build.manifest.files:,} files"
+        yield "size", f"{size(build.manifest.bytes)} in {files}, sha256 {build.manifest.digest[:16]}"
     yield "fingerprint", _fingerprint(build)
     yield "type", build.artifact_type
     yield "inputs", [f"{dep.name}@{dep.version} (build {dep.build_id})" for dep in build.deps]

@@ -1,0 +1,143 @@
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import MARIN, environment, marin, script
+
+from marin.cli.main import COMMANDS
+
+
+def test_without_a_command_the_help_is_shown(tmp_path: Path):
+    done = marin(tmp_path)
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_has_an_example_that_its_parser_accepts(tmp_path: Path, command: str):
+    done = marin(tmp_path, command, "--help")
+    assert done.returncode == 0
+    example = done.stdout.split("example:\n")[1]
+    assert re.search(rf"marin {command} \S", example)
+
+
+def test_the_help_is_there_in_a_blink_and_imports_nothing_heavy(tmp_path: Path):
+    code = (
+        "import sys\nfrom marin.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([name for name in ('jax', 'numpy', 'pyarrow', 'rich', 'cloudpickle', 'asyncio') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    spent = []
+    for _ in range(5):
+        began = time.perf_counter()
+        marin(tmp_path, "--help")
+        spent.append(time.perf_counter() - began)
+    # The bare interpreter is measured too, as a busy machine slows both.
+    bare = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        bare.append(time.perf_counter() - began)
+    assert min(spent) < 0.25 + min(bare), (spent, statistics.median(bare))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("buidl",),
+        ("run",),
+        ("run", "missing.py"),
+        ("run", "a.py", "--version", "2026-07-01"),
+        ("run", "a.py", "--override", "tokens"),
+        ("run", "a.py", "--override", "tokens=latest"),
+        ("run", "a.py", "--max-concurrent", "0"),
+        ("rm", "tokens"),
+        ("show",),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_a_short_word(tmp_path: Path, words: tuple[str, ...]):
+    (tmp_path / "a.py").write_text("")
+    done = marin(tmp_path, *words)
+    assert done.returncode == 2
+    assert "error:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "marin_store").exists()
+
+
+def test_an_expected_error_ends_with_1_and_one_line(tmp_path: Path):
+    done = marin(tmp_path, "show", "tokens")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"error: tokens is not in .*\n", done.stderr)
+
+
+def test_an_error_of_the_script_ends_with_1_and_a_traceback_that_begins_in_the_script(tmp_path: Path):
+    done = marin(tmp_path, "run", script(tmp_path, "def f():\n    1 / 0\nf()\n"))
+    assert done.returncode == 1
+    assert re.match(r'Traceback .*\n  File ".*/pipeline\.py", line \d+, in <module>\n', done.stderr)
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_a_syntax_error_of_the_script_is_shown_as_python_does(tmp_path: Path):
+    done = marin(tmp_path, "plan", script(tmp_path, "def f(:\n"))
+    assert done.returncode == 1
+    assert done.stderr.endswith("SyntaxError: invalid syntax\n")
+
+
+def test_the_exit_code_of_a_script_is_kept(tmp_path: Path):
+    assert marin(tmp_path, "run", script(tmp_path, "import sys\nsys.exit(7)\n")).returncode == 7
+
+
+def test_a_reader_that_has_had_enough_is_no_fault(tmp_path: Path):
+    marin(tmp_path, "run", script(tmp_path, "all = [poems(f'raw/p{n}') for n in range(5)]\n"))
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*MARIN, "ls"], cwd=tmp_path, env=environment(), stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_without_unicode_fails_nothing(tmp_path: Path):
+    path = script(tmp_path, "model = poems(version='2026.07.01', lines=3)\n")
+    marin(tmp_path, "run", path)
+    path.write_text(path.read_text().replace("lines=3)", "lines=4)"))
+    done = marin(tmp_path, "plan", path, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "3 \\u2192 4" in done.stdout
+
+
+def test_the_store_is_the_option_else_the_variable_else_the_default(tmp_path: Path):
+    path = script(tmp_path, "model = poems()\n")
+    for words, environ, origin in [
+        (["--prefix", "one"], {"MARIN_PREFIX": "two"}, "one (--prefix)"),
+        ([], {"MARIN_PREFIX": "two"}, "two (MARIN_PREFIX)"),
+        ([], {}, "marin_store (default ./marin_store)"),
+    ]:
+        done = marin(tmp_path, "run", path, *words, **environ)
+        assert f"store: {tmp_path}/{origin}" in done.stderr
+        assert (tmp_path / origin.split()[0] / ".marin" / "format").exists()
+
+
+def test_json_of_every_command_is_json(tmp_path: Path):
+    path = script(tmp_path, "print('chatter')\nmodel = poems('tok/poems', poems())\n")
+    planned = marin(tmp_path, "plan", path, "--json")
+    assert json.loads(planned.stdout)["summary"]["build"] == 2
+    assert "chatter" in planned.stderr
+    events = [json.loads(line) for line in marin(tmp_path, "run", path, "--json").stdout.splitlines()]
+    assert events[0]["event"] == "planned"
+    assert events[-1] == {"event": "ended", "interrupted": False}
+    assert [event["step"] for event in events if event["event"] == "finished"] == ["raw/poems@dev", "tok/poems@dev"]
+    listed = json.loads(marin(tmp_path, "ls", "--json").stdout)
+    assert [(entry["name"], entry["state"]) for entry in listed] == [("raw/poems", "built"), ("tok/poems", "built")]
+    shown = json.loads(marin(tmp_path, "show", "tok/poems", "--json").stdout)
+    assert shown["record"]["build"]["result"] == {"lines": 3}
+    assert json.loads(marin(tmp_path, "ls", "nothing", "--json").stdout) == []

@@ -1,0 +1,242 @@
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import Terminal, marin, script, start, until
+
+BUILD = """
+from marin.experiment.main import experiment_main
+
+def build():
+    return poems("tok/poems", poems())
+
+if __name__ == "__main__":
+    artifact = experiment_main(build, version="2026.07.01")
+    print("lines:", artifact.lines, "at", artifact.path)
+"""
+
+
+def built(folder: Path) -> list[str]:
+    return [f"{entry['name']}@{entry['version']}" for entry in json.loads(marin(folder, "ls", "--json").stdout)]
+
+
+def test_a_script_with_experiment_main_gets_its_artifacts_and_goes_on(tmp_path: Path):
+    done = marin(tmp_path, "run", script(tmp_path, BUILD))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"lines: 3 at {tmp_path}/marin_store/tok/poems/2026.07.01\n"
+    assert "2 built in" in done.stderr
+    again = marin(tmp_path, "run", tmp_path / "pipeline.py")
+    assert "all 2 steps are cached: nothing to build" in again.stderr
+    assert "started" not in again.stderr
+
+
+def test_the_targets_are_the_handles_at_the_top_that_no_other_depends_on(tmp_path: Path):
+    text = "raw = poems()\ntok = poems('tok/poems', raw)\nmore = [poems('one'), tok]\nnamed = {'b': poems('two')}\n"
+    done = marin(tmp_path, "plan", script(tmp_path, text), "--json")
+    assert json.loads(done.stdout)["targets"] == ["tok/poems@dev", "one@dev", "two@dev"]
+
+
+def test_a_script_without_targets_is_told_how_to_have_some(tmp_path: Path):
+    for command in ("run", "plan"):
+        done = marin(tmp_path, command, script(tmp_path, ""))
+        assert done.returncode == 1
+        assert "pipeline.py has nothing to make: end it with experiment_main(build)" in done.stderr
+
+
+def test_a_script_that_runs_by_itself_does_so_with_the_options(tmp_path: Path):
+    text = (
+        "from marin.execution.runner import run\n(made,) = run(poems())\nprint(made.path)\nunused = poems('unused')\n"
+    )
+    path = script(tmp_path, text)
+    planned = marin(tmp_path, "plan", path, "--prefix", "store", "--json")
+    assert json.loads(planned.stdout)["targets"] == ["raw/poems@dev"]
+    assert not (tmp_path / "store").exists()
+    done = marin(tmp_path, "run", path, "--prefix", "store")
+    assert done.stdout.startswith(f"{tmp_path}/store/raw/poems/dev")
+    assert "unused" not in done.stderr
+
+
+def test_the_script_sees_its_arguments_its_folder_and_itself(tmp_path: Path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "helper.py").write_text("LINES = 5\n")
+    text = (
+        "import sys, helper, __main__\nassert __main__.poems is poems\nprint(sys.argv, __name__, __file__)\n"
+        "model = poems(lines=helper.LINES)\n"
+    )
+    path = script(folder, text)
+    done = marin(tmp_path, "run", path, "--version", "2026.07.01", "--", "--lr", "3", "--")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{[str(path), '--lr', '3', '--']} __main__ {path}\n"
+
+
+def test_a_fingerprint_is_the_same_whether_marin_or_python_runs_the_script(tmp_path: Path):
+    text = "print(poems().fingerprint().digest)\nif __name__ == '__main__':\n    model = poems()\n"
+    path = script(tmp_path, text)
+
+    alone = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True).stdout
+    assert marin(tmp_path, "plan", path).stdout.startswith(alone)
+
+
+def test_functions_of_the_script_run_in_a_process_of_their_own(tmp_path: Path):
+    text = "first = poems()\nmodel = poems('tok/poems', first, run=remote(write))\n"
+    done = marin(tmp_path, "run", script(tmp_path, text))
+    assert done.returncode == 0, done.stderr
+    assert built(tmp_path) == ["raw/poems@dev", "tok/poems@dev"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["raw/poems@2026.07.01", "tok/poems@2026.07.01"]),
+        (["--version", "dev"], ["raw/poems@dev", "tok/poems@dev"]),
+        (["--override", "tok/poems=anna-dev"], ["raw/poems@2026.07.01", "tok/poems@anna-dev"]),
+        (["--version", "2026.08.01", "--override", "tok/poems=dev"], ["raw/poems@2026.08.01", "tok/poems@dev"]),
+    ],
+)
+def test_versions_come_from_the_command_line_else_from_the_script(
+    tmp_path: Path, words: list[str], expected: list[str]
+):
+    planned = marin(tmp_path, "plan", script(tmp_path, BUILD), "--json", *words)
+    assert [step["step"] for step in json.loads(planned.stdout)["steps"]] == expected
+
+
+def test_versions_reach_handles_at_the_top_of_the_script(tmp_path: Path):
+    path = script(tmp_path, "model = poems('tok/poems', poems())\n")
+    planned = marin(tmp_path, "plan", path, "--json", "--version", "2026.08.01", "--override", "tok/poems=dev")
+    assert [step["step"] for step in json.loads(planned.stdout)["steps"]] == ["raw/poems@2026.08.01", "tok/poems@dev"]
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize("text", [BUILD, "model = poems('tok/poems', poems())\n"])
+def test_an_override_that_nothing_uses_is_refused_before_anything_runs(tmp_path: Path, command: str, text: str):
+    done = marin(tmp_path, command, script(tmp_path, text), "--override", "tok/poem=dev")
+    assert done.returncode == 1
+    assert "error: override tok/poem=dev matches no handle: did you mean tok/poems?" in done.stderr
+    assert not (tmp_path / "marin_store").exists()
+
+
+def test_only_builds_what_it_names(tmp_path: Path):
+    path = script(tmp_path, BUILD)
+    refused = marin(tmp_path, "run", path, "--only", "tok/poems")
+    assert refused.returncode == 1
+    assert "raw/poems@2026.07.01 is not built, and --only leaves it out" in refused.stderr
+    assert marin(tmp_path, "run", path, "--only", "raw/poems", "--only", "tok/poems").returncode == 0
+
+
+def test_failed_steps_end_with_1_and_a_table(tmp_path: Path):
+    text = "bad = poems('bad', run=fail)\nafter = poems('after', bad)\ngood = poems('good')\n"
+    done = marin(tmp_path, "run", script(tmp_path, text))
+    assert done.returncode == 1
+    assert built(tmp_path) == ["bad@dev", "good@dev"]
+    assert re.search(
+        r"1 step failed:\n  bad@dev\n    ValueError: no verse today\n    at (\S*/)?pipeline\.py:\d+ in fail\n",
+        done.stderr,
+    )
+    assert "  after@dev (needs bad@dev)\n" in done.stderr
+    assert done.stderr.endswith("error: 1 of 3 steps failed\n")
+    assert done.stderr.count("no verse today") == 2  # when it happened, and in the table
+    assert "Traceback" not in done.stderr
+
+
+def test_a_plan_writes_nothing(tmp_path: Path):
+    path = script(tmp_path, BUILD)
+    done = marin(tmp_path, "plan", path)
+    assert done.returncode == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipeline.py"]
+    assert re.search(r"^  build +raw/poems/2026\.07\.01 +not built yet$", done.stdout, re.MULTILINE)
+    assert done.stdout.endswith("2 steps: 2 to build\n")
+
+
+def test_a_changed_recipe_is_served_with_one_warning_and_a_new_version_is_built(tmp_path: Path):
+    path = script(tmp_path, "model = poems(version='2026.07.01', lines=3)\n")
+    marin(tmp_path, "run", path)
+    path.write_text(path.read_text().replace("lines=3)", "lines=4)"))
+    drifted = marin(tmp_path, "run", path)
+    assert drifted.returncode == 0
+    assert drifted.stderr.count("warning:") == 1
+    assert re.search(r"    config.*lines.*: 3 → 4\n  bump the version to build the new recipe\n", drifted.stderr)
+    path.write_text(path.read_text().replace("2026.07.01", "2026.07.02"))
+    assert "1 built" in marin(tmp_path, "run", path).stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("how", ["write", "remote(write)"])
+def test_a_stopped_run_says_so_and_ends_with_the_code_for_it(tmp_path: Path, number: int, code: int, how: str):
+    path = script(tmp_path, f"model = poems(run={how}, lines=1000, pause=0.1)\n")
+    process = start(tmp_path, "run", path)
+    record = tmp_path / "marin_store/raw/poems/dev/.artifact.json"
+    until(lambda: record.exists() and '"building"' in record.read_text(), "the step is being built")
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in said
+    assert "interrupted: 1 not built" in said
+    assert '"failed"' in record.read_text()
+
+
+# On a terminal
+
+
+@pytest.mark.parametrize("columns", [40, 200])
+def test_a_terminal_shows_a_line_for_what_runs_and_then_where_it_lies(tmp_path: Path, columns: int):
+    path = script(tmp_path, "model = poems(lines=30, pause=0.05)\n")
+    code, text = Terminal(tmp_path, "run", path, columns=columns).end()
+    assert code == 0
+    frames = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", text)]
+    running = [line for line in frames if line.startswith("raw/poems@dev") and "%" in line]
+    assert running
+    assert all(len(line) <= columns for line in running)
+    assert ("━" in "".join(running)) == (columns == 200)
+    assert "✓ raw/poems@dev built in" in text
+    assert f"{tmp_path}/marin_store/raw/poems/dev" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0  # the cursor comes back
+
+
+def test_no_color_means_none(tmp_path: Path):
+    path = script(tmp_path, "model = poems()\n")
+    _, colored = Terminal(tmp_path, "run", path).end()
+    _, plain = Terminal(tmp_path, "run", path, NO_COLOR="1").end()
+    assert re.search(r"\x1b\[[\d;]*m", colored)
+    assert "\x1b[3" not in plain
+    assert "\x1b[32m" in Terminal(tmp_path, "plan", path).end()[1]
+    assert "\x1b[" not in Terminal(tmp_path, "plan", path, NO_COLOR="1").end()[1]
+
+
+def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path):
+    process = Terminal(tmp_path, "run", script(tmp_path, "model = poems()\n"))
+    process.end()
+    code, text = Terminal(tmp_path, "run", tmp_path / "pipeline.py", TERM="dumb").end()
+    assert code == 0
+    assert "\x1b" not in text
+
+
+def test_what_the_script_prints_goes_to_its_stdout_also_while_the_terminal_is_drawn_on(tmp_path: Path):
+    text = "def chatty(config):\n    print('to stdout')\n    return write(config)\nmodel = poems(run=chatty, lines=20, pause=0.05)\n"
+    output = tmp_path / "output.txt"
+    code, screen = Terminal(tmp_path, "run", script(tmp_path, text), stdout=output).end()
+    assert code == 0
+    assert output.read_text() == "to stdout\n"
+    assert "to stdout" not in screen
+
+
+def test_a_terminal_is_given_back_when_the_run_is_stopped(tmp_path: Path):
+    terminal = Terminal(tmp_path, "run", script(tmp_path, "model = poems(lines=1000, pause=0.1)\n"))
+    terminal.read_until("%")
+    terminal.interrupt()
+    code, text = terminal.end()
+    assert code == 130
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+    assert "interrupted: 1 not built" in text
+
+
+def test_many_quick_steps_do_not_flood_a_terminal(tmp_path: Path):
+    text = "model = [poems(f'p{n}', lines=1) for n in range(400)]\n"
+    code, screen = Terminal(tmp_path, "run", script(tmp_path, text)).end()
+    assert code == 0
+    assert "400 built in" in screen
+    assert screen.count("✓") < 20
