@@ -19,8 +19,9 @@ from marin.errors import ConfigurationError
 from marin.execution.artifact import Artifact, at_path
 from marin.execution.context import RunContext
 from marin.execution.lazy import ArtifactStep
-from marin.experiment.data import files, hf, tokenized, trained_tokenizer
+from marin.experiment.data import files, hf, hf_download, tokenized, trained_tokenizer
 from marin.experiment.tokenizers import byte_tokenizer, marin_tokenizer
+from marin.processing.download import HubDownloadConfig
 from marin.processing.sources import FileSource, HubSource
 from marin.processing.tokenize.build import tokenize
 from marin.processing.tokenize.cache import TokenCache
@@ -201,6 +202,18 @@ def test_a_vocabulary_needs_room_for_the_bytes_and_the_end_of_text(vocab_size: A
         trained_tokenizer("tokenizers/poems", source="poems", vocab_size=vocab_size, version=VERSION)
 
 
+def test_a_download_keeps_what_its_author_wrote():
+    step = hf_download("raw/poems", hf_id="org/poems", revision="main", urls_glob="*.jsonl", version=VERSION)
+    assert config(step) == HubDownloadConfig(
+        output_path="/out", hf_id="org/poems", revision="main", urls_glob=("*.jsonl",), kind="dataset"
+    )
+    assert poems(source=step).deps == (step,)
+    with pytest.raises(ConfigurationError, match="organisation/name"):
+        hf_download("raw/poems", hf_id="poems", revision="main", version=VERSION)
+    with pytest.raises(ConfigurationError, match="kind='space' is neither"):
+        hf_download("raw/poems", hf_id="org/poems", revision="main", kind="space", version=VERSION)  # type: ignore[arg-type]
+
+
 def test_train_lm_is_the_trainings_own():
     assert marin.experiment.data.train_lm is marin.training.train.train_lm
 
@@ -208,11 +221,13 @@ def test_train_lm_is_the_trainings_own():
 def test_exports_are_deliberate():
     assert marin.experiment.data.__all__ == [
         "FileSource",
+        "HubDownload",
         "HubSource",
         "TokenizedCache",
         "TrainedTokenizer",
         "files",
         "hf",
+        "hf_download",
         "hub_tokenizer",
         "tokenized",
         "train_lm",

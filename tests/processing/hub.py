@@ -14,11 +14,15 @@ from urllib.parse import urlsplit
 
 @dataclass
 class Hub:
-    """One repository ``org/poems``, as data set and as model. ``requests`` are the paths asked for."""
+    """One repository ``org/poems``, as data set and as model.
+
+    ``requests`` are the paths asked for; ``damaged`` is what arrives in place of a file.
+    """
 
     files: dict[str, bytes]
     commit: str = "a" * 40
     requests: list[str] = field(default_factory=list[str])
+    damaged: dict[str, bytes] = field(default_factory=dict[str, bytes])
     endpoint: str = ""
 
     @contextlib.contextmanager
@@ -54,7 +58,7 @@ class Hub:
         elif "/org/poems/resolve/" in path:
             name = path.split("/resolve/")[1].split("/", 1)[1]
             if name in self.files:
-                status, data = 200, self.files[name]
+                status, data = 200, self.damaged.get(name, self.files[name])
                 headers["ETag"] = f'"{hashlib.sha1(data).hexdigest()}"'
             else:
                 headers["X-Error-Code"] = "EntryNotFound"
@@ -67,10 +71,17 @@ class Hub:
         if body:
             request.wfile.write(data)
 
+    def _digest(self, name: str, data: bytes) -> dict[str, object]:
+        """As the hub says it: a git blob id, and for large files (here: Parquet) the sha256 too."""
+        oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        if not name.endswith(".parquet"):
+            return {"oid": oid}
+        return {"oid": oid, "lfs": {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}}
+
     def _api(self, path: str) -> bytes:
         if "/tree/" in path:
             entries = [
-                {"type": "file", "oid": hashlib.sha1(data).hexdigest(), "size": len(data), "path": name}
+                {"type": "file", "size": len(data), "path": name, **self._digest(name, data)}
                 for name, data in self.files.items()
             ]
             return json.dumps(entries).encode()

@@ -103,8 +103,8 @@ def test_a_repository_that_is_not_there_is_named_with_the_ways_out(tmp_path: Pat
     with hub.serve():
         source = tokenize(hub, tmp_path, repository="org/songs")
         tokenizer = tokenize(hub, tmp_path, tokenizer="org/songs")
-    assert "data set 'org/songs' can't be read from the hub" in str(source["fault"])
-    assert "'hf auth login'; a folder is written './org/songs'" in str(source["fault"])
+    assert "dataset 'org/songs' can't be read from the hub" in str(source["fault"])
+    assert "'hf auth login'; a path is written './org/songs'" in str(source["fault"])
     assert "tokenizer 'org/songs' can't be downloaded from the hub" in str(tokenizer["fault"])
 
 

@@ -12,6 +12,7 @@ from marin.execution.build_context import AMBIENT_VERSION
 from marin.execution.context import StepContext
 from marin.execution.lazy import ArtifactStep
 from marin.execution.remote import remote
+from marin.processing.download import HubDownload, HubDownloadConfig, RepositoryKind
 from marin.processing.sources import FileFormat, FileSource, HubSource, PathText, Source, files, hf, parse_source
 from marin.processing.tokenize.manifest import TOKENIZER_FILE
 from marin.processing.tokenize.tokenize import TokenizeConfig, TokenizedCache
@@ -26,11 +27,13 @@ from marin.training.train import train_lm
 
 __all__ = [
     "FileSource",
+    "HubDownload",
     "HubSource",
     "TokenizedCache",
     "TrainedTokenizer",
     "files",
     "hf",
+    "hf_download",
     "hub_tokenizer",
     "tokenized",
     "train_lm",
@@ -160,6 +163,46 @@ def trained_tokenizer(
         artifact_type=TrainedTokenizer,
         build_config=build_config,
         deps=_handles(training),
+    )
+
+
+def hf_download(
+    name: str,
+    *,
+    hf_id: str,
+    revision: str,
+    version: str = AMBIENT_VERSION,
+    urls_glob: str | Sequence[str] = (),
+    kind: RepositoryKind = "dataset",
+) -> ArtifactStep[HubDownload]:
+    """A handle for files of a repository of the Hugging Face hub, a data set or a model.
+
+    ``revision`` is a commit, tag or branch; the commit that it is when the step runs is recorded. ``urls_glob`` chooses
+    files by their path in the repository; ``*`` crosses folders. Each file is checked against the hub's digest.
+
+    >>> hf_download("raw/stories", hf_id="roneneldan/TinyStories", revision="main", version="2026.07.01")
+    ArtifactStep[HubDownload](raw/stories@2026.07.01)
+    """
+    repository = hf(hf_id, revision=revision)
+    if kind not in ("dataset", "model"):
+        raise ConfigurationError(f"{name}: kind={kind!r} is neither 'dataset' nor 'model'")
+    globs = (urls_glob,) if isinstance(urls_glob, str) else tuple(urls_glob)
+
+    def build_config(ctx: StepContext) -> HubDownloadConfig:
+        return HubDownloadConfig(
+            output_path=ctx.output_path,
+            hf_id=repository.repository,
+            revision=repository.revision,
+            urls_glob=globs,
+            kind=kind,
+        )
+
+    return ArtifactStep(
+        name=name,
+        version=version,
+        run=remote("marin.processing.download_hub:download", resumable=True),
+        artifact_type=HubDownload,
+        build_config=build_config,
     )
 
 

@@ -61,8 +61,8 @@ def input_files(source: FileSource) -> list[InputFile]:
     for pattern in source.paths:
         for path in _expand(pattern, source.format):
             real = os.path.realpath(path)
-            if real not in found and not _is_below(real, left_out):
-                found[real] = _input_file(path, source.format)
+            if not _is_below(real, left_out):
+                found.setdefault(real, _input_file(path, source.format))
     if not found:
         raise DataError(
             f"no files are left of {', '.join(source.paths)}: exclude={list(source.exclude)} takes them all"

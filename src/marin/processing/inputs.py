@@ -10,13 +10,10 @@ import shutil
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-import huggingface_hub
-import msgspec
-
-from marin.errors import ConfigurationError, DataError, MarinError
+from marin.errors import ConfigurationError
 from marin.execution.progress import report
 from marin.processing.documents import InputFile, input_files
-from marin.processing.durable import write_whole
+from marin.processing.hub import fetch, list_files, open_repository
 from marin.processing.sources import FileSource, HubSource, Source, split_suffixes
 
 DOWNLOADS = "downloads"
@@ -41,19 +38,11 @@ def open_inputs(source: Source, *, scratch: str) -> Generator[Inputs, None, None
     the files that it finds there.
     """
     if isinstance(source, FileSource):
-        yield Inputs(files=tuple(input_files(source)), description=", ".join(map(os.path.abspath, source.paths)))
+        paths = [os.path.abspath(os.path.expanduser(path)) for path in source.paths]
+        yield Inputs(files=tuple(input_files(source)), description=", ".join(paths))
         return
     folder = os.path.join(scratch, DOWNLOADS, hashlib.sha256(repr(source).encode()).hexdigest()[:16])
-    try:
-        inputs = _download(source, folder)
-    except MarinError:
-        raise
-    except Exception as fault:  # the client lets the errors of its HTTP library through, whichever that is
-        raise DataError(
-            f"data set {source.repository!r} can't be read from the hub: {fault}. Check the id and the network; "
-            f"a private or gated one needs 'hf auth login'; a folder is written './{source.repository}'"
-        ) from fault
-    yield inputs
+    yield _download(source, folder)
     # Kept when the block raises: the next attempt goes on with them.
     shutil.rmtree(folder)
     with contextlib.suppress(OSError):  # another source may still have its files there
@@ -89,28 +78,14 @@ def _split_of(name: str) -> str:
 
 
 def _download(source: HubSource, folder: str) -> Inputs:
-    os.makedirs(folder, exist_ok=True)
-    commit = _commit(source, os.path.join(folder, "commit.json"))
-    api = huggingface_hub.HfApi()
-    names = choose_files(api.list_repo_files(source.repository, repo_type="dataset", revision=commit), source)
+    memory = os.path.join(folder, "commit.json")
+    repository = open_repository(source.repository, "dataset", source.revision, memory=memory)
+    present = {file.name: file for file in list_files(repository)}
+    names = choose_files(list(present), source)
     found = list[InputFile]()
     for number, name in enumerate(names):
         report(number, len(names), "files", f"downloading {name}")
-        path = huggingface_hub.hf_hub_download(
-            source.repository, name, repo_type="dataset", revision=commit, local_dir=os.path.join(folder, "files")
-        )
+        path = fetch(repository, present[name], os.path.join(folder, "files"))
         [file] = input_files(FileSource(paths=(path,)))
-        found.append(replace(file, name=f"hf://datasets/{source.repository}@{commit}/{name}"))
-    return Inputs(files=tuple(found), description=f"hf://datasets/{source.repository}@{commit}")
-
-
-def _commit(source: HubSource, file: str) -> str:
-    """The commit of ``source``, resolved at most once per ``file``."""
-    if os.path.exists(file):
-        with open(file, "rb") as stream:
-            return msgspec.json.decode(stream.read(), type=str)
-    commit = huggingface_hub.HfApi().dataset_info(source.repository, revision=source.revision).sha
-    if commit is None:
-        raise DataError(f"the hub does not say which commit {source.repository}@{source.revision} is; try again later")
-    write_whole(file, msgspec.json.encode(commit))
-    return commit
+        found.append(replace(file, name=f"{repository.url}/{name}"))
+    return Inputs(files=tuple(found), description=repository.url)
