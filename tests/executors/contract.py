@@ -85,6 +85,16 @@ class ExecutorContract:
         # 3 is the listing itself.
         assert Path(request.log_path).read_text() == f"{names} {tmp_path}  ['0', '1', '2', '3']\n"
 
+    def test_no_signal_is_blocked_or_ignored(self, executor: Executor, spec: SpecMaker):
+        request = spec("grep", "-E", "SigBlk|SigIgn", "/proc/self/status")
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGTERM])
+        try:
+            executor.wait(executor.submit(request), 20)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1, signal.SIGTERM])
+        none = "0" * 16
+        assert Path(request.log_path).read_text() == f"SigBlk:\t{none}\nSigIgn:\t{none}\n"
+
     def test_it_runs_in_a_session_of_its_own(self, executor: Executor, spec: SpecMaker):
         request = spec(sys.executable, "-S", "-c", "import os; print(os.getsid(0))")
         executor.wait(executor.submit(request), 20)
@@ -118,6 +128,12 @@ class ExecutorContract:
         state = executor.wait(job, 10)
         assert (state.signal, state.reason) == (signal.SIGKILL, "cancelled")
         assert marked(mark) == []
+
+    def test_a_job_cancelled_at_once_needs_no_grace(self, executor: Executor, spec: SpecMaker):
+        for _ in range(5):
+            job = executor.submit(spec("sleep", "1000"))
+            executor.cancel(job, 1000)
+            assert executor.wait(job, 20).signal == signal.SIGTERM
 
     def test_a_second_cancel_shortens_the_grace(self, executor: Executor, spec: SpecMaker, mark: str):
         job = executor.submit(spec("sh", "-c", STUBBORN))

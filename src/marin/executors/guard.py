@@ -43,6 +43,7 @@ ENDED, CANCELLED, EXPIRED, ABANDONED = b"E", b"C", b"X", b"A"
 KILL_SECONDS = 10.0
 """How long to try to kill. Only a process that hangs in the kernel survives SIGKILL for longer."""
 
+_FOR_THE_JOB = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ABANDONED_NOTE = {
@@ -104,7 +105,7 @@ def _wake_on_signals() -> int:
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _ignore)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _FOR_THE_JOB:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return read_end
@@ -116,9 +117,12 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 def _start(command: list[str]) -> int:
     guard = os.getpid()
+    # Held back, not lost: what is sent before the child stops ignoring it is delivered then.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_JOB)
     pid = os.fork()
     if pid == 0:
         _become(command, guard)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_THE_JOB)
     with contextlib.suppress(OSError):  # it may run its command already
         os.setpgid(pid, pid)  # in both processes: whichever comes first
     return pid
@@ -127,8 +131,9 @@ def _start(command: list[str]) -> int:
 def _become(command: list[str], guard: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        for number in (*_FOR_THE_JOB, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_THE_JOB)
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == guard:
             os.execvp(command[0], command)

@@ -1,0 +1,160 @@
+"""Step functions for tests of steps that run in a process of their own."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from marin.execution.artifact import Artifact
+from marin.execution.progress import report
+
+
+@dataclass(frozen=True)
+class Count(Artifact):
+    value: float
+    seen: str = ""
+
+
+class PoemError(Exception):
+    """Can be pickled, as most exceptions can."""
+
+
+class StubbornError(Exception):
+    """Can be pickled, but not unpickled."""
+
+    def __init__(self, poem: str, line: int) -> None:
+        super().__init__(f"{poem}:{line}")
+
+
+class LockedError(Exception):
+    """Can't be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+def double(config: float) -> Count:
+    return Count(value=config * 2)
+
+
+def see(name: str) -> Count:
+    seen = {
+        "path": lambda: os.pathsep.join(sys.path),
+        "folder": os.getcwd,
+        "environment": lambda: repr(dict(os.environ)),
+        "modules": lambda: " ".join(sys.modules),
+    }
+    return Count(value=math.nan, seen=seen[name]())
+
+
+def write(path: str) -> Count:
+    Path(path, "poem.txt").write_text("roses")
+    return Count(value=1)
+
+
+def raise_error(kind: str) -> Count:
+    print("about to fail")
+    if kind == "exit":
+        sys.exit("goodbye")
+    errors: dict[str, Any] = {
+        "poem": lambda: PoemError("no rhyme"),
+        "stubborn": lambda: StubbornError("ode", 3),
+        "locked": lambda: LockedError("locked up"),
+        "huge": lambda: PoemError("x" * 5_000_000),
+    }
+    raise errors[kind]()
+
+
+def large(size: int) -> Count:
+    return Count(value=size, seen="x" * size)
+
+
+def segfault(_: Any) -> Count:
+    print("so far so good")
+    ctypes.string_at(0)
+    return Count(value=0)
+
+
+def segfault_in_thread(_: Any) -> Count:
+    thread = threading.Thread(target=segfault, args=(None,))
+    thread.start()
+    thread.join()
+    return Count(value=0)
+
+
+def kill_self(number: int) -> Count:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+    return Count(value=0)
+
+
+def exit_hard(code: int) -> Count:
+    for number in range(30):
+        print(f"line {number}")
+    os._exit(code)
+
+
+def sleep(seconds: float) -> Count:
+    report(0, seconds, "s", "asleep")
+    time.sleep(seconds)
+    return Count(value=seconds)
+
+
+def save_when_told(folder: str) -> Count:
+    report(1)
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        Path(folder, "saved").write_text("half a poem")
+        raise
+    return Count(value=0)
+
+
+def finish_when_told(_: Any) -> Count:
+    report(1)
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        return Count(value=7)
+    return Count(value=0)
+
+
+def hold_the_lock(_: Any) -> Count:
+    """Hold Python's global lock, deaf to everything."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    report(1)
+    ctypes.PyDLL(None).sleep(60)
+    return Count(value=0)
+
+
+def leave_shells(_: Any) -> Count:
+    subprocess.Popen(["sleep", "1000"])
+    subprocess.Popen(["setsid", "sh", "-c", "sleep 1000; echo late"])
+    return Count(value=1)
+
+
+def leave_thread(_: Any) -> Count:
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    return Count(value=1)
+
+
+def crash_at_exit(_: Any) -> Count:
+    atexit.register(ctypes.string_at, 0)
+    return Count(value=1)
+
+
+def report_often(count: int) -> Count:
+    for number in range(count + 1):
+        report(number, count, "poems", f"poem {number}")
+    return Count(value=count)
