@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin.errors import BadRecordError, ConfigurationError, DataError
-from marin.processing.documents import input_files, is_held_out, read_documents
+from marin.processing.documents import is_held_out, read_documents
+from marin.processing.input_files import input_files
 from marin.processing.sources import FileFormat, files
 
 

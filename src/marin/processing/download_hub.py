@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from marin.errors import DataError
 from marin.execution.progress import report
-from marin.processing.documents import file_sha256
 from marin.processing.download import DownloadedFile, HubDownload, HubDownloadConfig
 from marin.processing.durable import commit_file
 from marin.processing.hub import HubFile, Repository, fetch, has_content, list_files, open_repository
+from marin.processing.input_files import file_sha256
 
 PARTIAL = "partial"
 """Folder of what is on its way, and of the commit that it belongs to."""

@@ -6,6 +6,8 @@ import contextlib
 import os
 from collections.abc import Generator
 
+from marin.storage.faults import translated_faults
+
 
 @contextlib.contextmanager
 def whole_file(path: str) -> Generator[str, None, None]:
@@ -32,7 +34,7 @@ def commit_file(scratch: str, path: str) -> None:
 
 def write_whole(path: str, data: bytes) -> None:
     """Write ``data`` to ``path``, whole or not at all."""
-    with whole_file(path) as scratch, open(scratch, "wb") as file:
+    with translated_faults(path, writing=True), whole_file(path) as scratch, open(scratch, "wb") as file:
         file.write(data)
 
 

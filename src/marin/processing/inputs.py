@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from marin.errors import ConfigurationError
 from marin.execution.progress import report
-from marin.processing.documents import InputFile, input_files
 from marin.processing.hub import fetch, list_files, open_repository
+from marin.processing.input_files import InputFile, input_files
 from marin.processing.sources import FileSource, HubSource, Source, split_suffixes
 
 DOWNLOADS = "downloads"

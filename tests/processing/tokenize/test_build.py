@@ -26,7 +26,7 @@ from tests.processing.tokenize.small import (
     write_poems,
 )
 
-from marin.errors import BadRecordError, ConfigurationError, DataError
+from marin.errors import BadRecordError, ConfigurationError, DataError, StorageFullError
 from marin.execution.artifact import at_path
 from marin.execution.progress import Progress, progress_sink
 from marin.processing.documents import is_held_out
@@ -276,3 +276,11 @@ def test_the_bytes_tokenizer_needs_no_file(tmp_path: Path):
     assert (made.vocab_size, made.dtype) == (257, "uint16")
     assert decoded(asked) == POEMS
     assert not (tmp_path / "out/tokenizer.json").exists()
+
+
+def test_a_full_disk_is_told_with_the_path(tmp_path: Path):
+    path = write_poems(tmp_path / "poems.jsonl", POEMS * 1000)
+    (tmp_path / "out/train").mkdir(parents=True)
+    (tmp_path / "out/train/part-00000.arrow.tmp").symlink_to("/dev/full")
+    with pytest.raises(StorageFullError, match=r"out/train/part-00000\.arrow\.tmp: no room to write"):
+        tokenize(config(tmp_path / "out", path))

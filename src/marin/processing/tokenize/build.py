@@ -18,8 +18,9 @@ import msgspec
 
 from marin.errors import ConfigurationError, DataError
 from marin.execution.progress import report
-from marin.processing.documents import InputFile, file_sha256, is_held_out, read_documents
+from marin.processing.documents import is_held_out, read_documents
 from marin.processing.durable import write_whole
+from marin.processing.input_files import InputFile, file_sha256
 from marin.processing.inputs import Inputs, open_inputs
 from marin.processing.tokenize.cache import ShardWriter, check_cache, token_type
 from marin.processing.tokenize.encoder import Encoder, load_encoder

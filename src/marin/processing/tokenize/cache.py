@@ -27,6 +27,7 @@ from marin.processing.tokenize.manifest import (
     TokenType,
     read_manifest,
 )
+from marin.storage.faults import translated_faults
 
 COLUMN = "input_ids"
 Ids: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
@@ -58,9 +59,10 @@ class ShardWriter:
         self._values = values
         self._tokens_digest, self._lengths_digest = hashlib.sha256(), hashlib.sha256()
         self._tokens = self._documents = self._text_bytes = self._empty = 0
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
         self._scratch = f"{self._path}.tmp"
-        self._writer = pa.ipc.new_file(self._scratch, self._schema)
+        with translated_faults(self._scratch, writing=True):
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            self._writer = pa.ipc.new_file(self._scratch, self._schema)
 
     def write(self, ids: Ids, lengths: Ints, *, text_bytes: int, empty: int = 0) -> None:
         """Append documents: ``ids`` one after the other, ``lengths`` in tokens, as one record batch.
@@ -81,7 +83,8 @@ class ShardWriter:
         if offsets[-1] != len(tokens):
             raise DataError(f"{self._file}: lengths add up to {offsets[-1]}, but there are {len(tokens)} tokens")
         column = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(tokens), type=self._schema.field(0).type)
-        self._writer.write_batch(pa.record_batch([column], schema=self._schema))
+        with translated_faults(self._scratch, writing=True):
+            self._writer.write_batch(pa.record_batch([column], schema=self._schema))
         self._tokens_digest.update(tokens.data)
         self._lengths_digest.update(np.ascontiguousarray(lengths, dtype="<i8").data)
         self._tokens += len(tokens)
@@ -90,10 +93,11 @@ class ShardWriter:
 
     def close(self) -> ShardRecord:
         """Finish the file, make it durable, and say what is in it."""
-        self._writer.close()
-        ranges = tuple(_token_ranges(self._scratch))
-        size = os.stat(self._scratch).st_size
-        commit_file(self._scratch, self._path)
+        with translated_faults(self._scratch, writing=True):
+            self._writer.close()
+            ranges = tuple(_token_ranges(self._scratch))
+            size = os.stat(self._scratch).st_size
+            commit_file(self._scratch, self._path)
         return ShardRecord(
             split=self._split,
             file=self._file,

@@ -15,8 +15,9 @@ import tokenizers.trainers
 
 from marin.errors import DataError
 from marin.execution.progress import report
-from marin.processing.documents import InputFile, is_held_out, read_documents
+from marin.processing.documents import is_held_out, read_documents
 from marin.processing.durable import write_whole
+from marin.processing.input_files import InputFile
 from marin.processing.inputs import open_inputs
 from marin.processing.tokenize.encoder import HuggingFaceEncoder
 from marin.processing.tokenize.manifest import TOKENIZER_FILE
