@@ -102,3 +102,22 @@ def test_sync_reaches_every_file_before_its_folder(tmp_path: Path, monkeypatch: 
     store.sync("b")
     names = [os.path.relpath(path, os.path.realpath(tmp_path)) for path in synced]
     assert names == ["b/c/y", "b/c", "b/x", "b", "."]
+
+
+def test_a_linked_folder_is_unlinked_not_emptied(store: LocalStore, tmp_path: Path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/a").write_text("1")
+    store.make_folder("builds")
+    os.symlink(tmp_path / "precious", store.url("builds/b1"))
+    assert store.remove_unheld("builds/b1")
+    assert os.listdir(store.url("builds")) == []
+    assert (tmp_path / "precious/a").read_text() == "1"
+
+
+@pytest.mark.parametrize("operation", ["publish", "unpublish"])
+def test_what_a_killed_writer_left_is_cleared_when_an_attempt_starts_or_ends(store: LocalStore, operation: str):
+    store.write(RECORD, b"building")
+    store.write("poems/dev/.marin-tmp-0123456789abcdef", b"half a rec")
+    store.make_folder(BUILD)
+    assert getattr(store, operation)(RECORD, b"building", b"next", BUILD)
+    assert [name for name in os.listdir(store.url("poems/dev")) if name != ".builds"] == [".artifact.json"]

@@ -111,18 +111,31 @@ def test_a_folder_removed_under_a_reader_is_not_held(store: LocalStore, monkeypa
             pytest.fail("held a folder that is not there")
 
 
-def test_writers_and_removers_do_not_disturb_each_other(store: LocalStore):
-    def write(_: int) -> None:
-        for number in range(100):
+@pytest.mark.parametrize("durable", [False, True])
+def test_writers_and_removers_do_not_disturb_each_other(tmp_path: Path, durable: bool):
+    store = LocalStore(tmp_path / "store", durable=durable)
+
+    def swap() -> None:
+        for number in range(50):
             store.compare_and_swap(f"a/b/{number % 3}", None, b"x" * 10_000)
             assert store.read(f"a/b/{number % 3}") in (None, b"x" * 10_000)
 
-    def remove(_: int) -> None:
+    def write() -> None:
+        for number in range(50):
+            store.write(f"a/b/{number % 3}", b"x" * 10_000)
+
+    def make() -> None:
+        for number in range(50):
+            store.make_folder(f"a/c/{number}")
+
+    def remove() -> None:
         for number in range(100):
             store.delete("a" if number % 2 else "a/b")
 
-    with ThreadPoolExecutor(4) as pool:
-        for work in [pool.submit(write, 0), pool.submit(write, 0), pool.submit(remove, 0), pool.submit(remove, 0)]:
+    with ThreadPoolExecutor(8) as pool:
+        for work in [
+            pool.submit(action) for action in (swap, write, make, remove) for _ in range(2 - (action is make))
+        ]:
             work.result(timeout=60)
     store.delete("a")
     assert os.listdir(store.root) == []

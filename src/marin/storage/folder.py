@@ -43,7 +43,7 @@ def lock_folder(path: str, *, exclusive: bool, timeout: float) -> int | None:
         try:
             _acquire(folder, path, exclusive=exclusive, deadline=deadline, timeout=timeout)
             # While we waited the folder may have been removed or moved, and another one made at its path.
-            if _lies_at(folder, path):
+            if lies_at(folder, path):
                 return folder
         except BaseException:
             os.close(folder)
@@ -78,7 +78,8 @@ def _acquire(folder: int, path: str, *, exclusive: bool, deadline: float, timeou
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _lies_at(folder: int, path: str) -> bool:
+def lies_at(folder: int, path: str) -> bool:
+    """Whether the open ``folder`` is what lies at ``path`` now."""
     ours = os.fstat(folder)
     try:
         there = os.stat(path)
@@ -99,8 +100,10 @@ def make_folders(path: str, *, durable: bool) -> None:
         if os.path.lexists(path) and not os.path.isdir(path):
             raise
     else:
-        if durable:
-            sync_one(os.path.dirname(path))
+        # A parent that is gone already has taken the new folder along: who comes to use it will see.
+        with contextlib.suppress(FileNotFoundError):
+            if durable:
+                sync_one(os.path.dirname(path))
 
 
 def read_file(path: str, *, folder: int | None = None) -> bytes | None:
@@ -166,21 +169,24 @@ def remove_tree(path: str) -> None:
     """Removes a folder that nobody can reach by its old name any more. Others may be removing it as well."""
     if os.path.islink(path):
         return remove_file(path)
-    # Faults are ignored at first: another remover is always one file ahead or behind.
+    # Faults are ignored at first: another remover is one file ahead, or a writer that had the folder open adds one.
     shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
         if os.path.lexists(path):
             _allow_removal(path)
+            shutil.rmtree(path, ignore_errors=True)
+        if os.path.lexists(path):
             shutil.rmtree(path)
     return None
 
 
 def remove_unfinished_removals(parent: str) -> None:
     """Removes the folders below ``parent`` whose removal was cut short, as well as it goes."""
-    for name in os.listdir(parent):
-        if name.startswith(TEMPORARY) and os.path.isdir(f"{parent}/{name}"):
-            with contextlib.suppress(OSError):
-                remove_tree(f"{parent}/{name}")
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(parent):
+            if name.startswith(TEMPORARY) and os.path.isdir(f"{parent}/{name}"):
+                with contextlib.suppress(OSError):
+                    remove_tree(f"{parent}/{name}")
 
 
 def _allow_removal(path: str) -> None:

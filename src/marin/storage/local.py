@@ -71,19 +71,23 @@ class LocalStore:
     def write(self, path: str, data: bytes) -> None:
         location = self._base + checked_path(path)
         folder, _, name = location.rpartition("/")
-        with translated_faults(location, writing=True), self._locked(folder, create=True) as locked:
-            assert locked is not None
-            folders.replace_file(locked, name, data, durable=self.durable)
+        with translated_faults(location, writing=True):
+            while True:
+                with self._locked(folder, create=True) as locked:
+                    if locked is not None and self._replace(locked, folder, name, data):
+                        return
 
     def compare_and_swap(self, path: str, expected: bytes | None, new: bytes) -> bool:
         location = self._base + checked_path(path)
         folder, _, name = location.rpartition("/")
-        with translated_faults(location, writing=True), self._locked(folder, create=expected is None) as locked:
-            # All through the descriptor: the folder that is locked is the one that is changed, whatever its path.
-            if locked is None or folders.read_file(name, folder=locked) != expected:
-                return False
-            folders.replace_file(locked, name, new, durable=self.durable)
-            return True
+        with translated_faults(location, writing=True):
+            while True:
+                with self._locked(folder, create=expected is None) as locked:
+                    # All through the descriptor: the folder that is locked is the one that is changed.
+                    if locked is None or folders.read_file(name, folder=locked) != expected:
+                        return False
+                    if self._replace(locked, folder, name, new):
+                        return True
 
     def list(self, path: str) -> Names:
         location = self.url(path)
@@ -101,15 +105,17 @@ class LocalStore:
 
     def delete(self, path: str) -> None:
         location = self._base + checked_path(path)
+        folder, _, name = location.rpartition("/")
         with translated_faults(location, writing=True):
-            if os.path.isdir(location) and not os.path.islink(location):
-                self._remove_folder(location, timeout=self._lock_timeout)
-                return
-            folder, _, name = location.rpartition("/")
-            with self._locked(folder, create=False) as locked:
-                if locked is not None:
-                    folders.remove_file(name, folder=locked)
-                    self._sync(locked)
+            while os.path.lexists(location):
+                if os.path.isdir(location):
+                    return self._remove_folder(location, timeout=self._lock_timeout)
+                # Suppressed: a folder has taken the file's place since we looked.
+                with self._locked(folder, create=False) as locked, contextlib.suppress(IsADirectoryError):
+                    if locked is not None:
+                        folders.remove_file(name, folder=locked)
+                        self._sync(locked)
+            return None
 
     # Folders
 
@@ -121,9 +127,9 @@ class LocalStore:
                 # An empty parent may be tidied away by somebody in between.
                 with contextlib.suppress(FileNotFoundError):
                     os.mkdir(location)
-                    break
-            if self.durable:
-                folders.sync_one(os.path.dirname(location))
+                    if self.durable:
+                        folders.sync_one(os.path.dirname(location))
+                    return
 
     def move_folder(self, source: str, target: str) -> None:
         old, new = self._base + checked_path(source), self._base + checked_path(target)
@@ -228,19 +234,32 @@ class LocalStore:
             if locked is not None:
                 folders.unlock_folder(locked)
 
+    def _replace(self, locked: int, folder: str, name: str, data: bytes) -> bool:
+        """Puts ``data`` at ``name`` in the locked folder. False: it was removed with a folder above it."""
+        try:
+            folders.replace_file(locked, name, data, durable=self.durable)
+        except FileNotFoundError:
+            if folders.lies_at(locked, folder):
+                raise
+            return False
+        return True
+
     def _remove_folder(self, location: str, *, timeout: float) -> None:
+        parent = os.path.dirname(location)
         locked = folders.lock_folder(location, exclusive=True, timeout=timeout)
         if locked is None:
             return
-        parent = os.path.dirname(location)
         # Out of reach first: nobody ever sees a folder that is half there, also if we are killed while removing it.
         doomed = f"{parent}/{folders.temporary_name()}"
         try:
             os.rename(location, doomed)
+            if self.durable:
+                folders.sync_one(parent)
+        except FileNotFoundError:
+            # A folder above it was removed, and with it all that we came for.
+            return
         finally:
             folders.unlock_folder(locked)
-        if self.durable:
-            folders.sync_one(parent)
         folders.remove_tree(doomed)
         folders.remove_unfinished_removals(parent)
 
