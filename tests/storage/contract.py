@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,6 +35,14 @@ class StoreContract:
     @pytest.fixture
     def store(self) -> Store:
         raise NotImplementedError
+
+    @pytest.fixture
+    def hasty_threads(self) -> Generator[None]:
+        """Threads that take turns so often that an update without a lock is soon lost."""
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        yield
+        sys.setswitchinterval(before)
 
     def test_nothing_is_read_where_nothing_was_written(self, store: Store):
         assert store.read("a") is None
@@ -109,6 +119,7 @@ class StoreContract:
             with pytest.raises(InvalidNameError, match="is not a path in a store: write names joined by"):
                 attempt()
 
+    @pytest.mark.usefixtures("hasty_threads")
     def test_of_many_threads_exactly_one_wins_each_round(self, store: Store):
         threads, rounds = 8, 20
         barrier = threading.Barrier(threads)
@@ -126,6 +137,7 @@ class StoreContract:
             wins = list(pool.map(compete, range(threads)))
         assert [sum(column) for column in zip(*wins, strict=True)] == [1] * rounds
 
+    @pytest.mark.usefixtures("hasty_threads")
     def test_threads_that_count_lose_no_update(self, store: Store):
         store.write("counter", b"0")
 
