@@ -98,6 +98,12 @@ def test_a_tokenizer_from_the_hub_brings_its_commit_and_its_end_of_text(tmp_path
     assert (tmp_path / "out/tokenizer.json").read_text() == vocabulary()
 
 
+def test_a_tokenizer_from_the_hub_may_have_no_config(tmp_path: Path):
+    hub = Hub({name: data for name, data in FILES.items() if name != "tokenizer_config.json"})
+    with hub.serve():
+        assert tokenize(hub, tmp_path, tokenizer="org/poems")["eos"] == "<|endoftext|>"
+
+
 def test_a_repository_that_is_not_there_is_named_with_the_ways_out(tmp_path: Path):
     hub = Hub(FILES)
     with hub.serve():

@@ -12,7 +12,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import huggingface_hub
-import huggingface_hub.hf_api
 import msgspec
 
 from marin.errors import DataError, MarinError
@@ -66,7 +65,7 @@ def list_files(repository: Repository) -> list[HubFile]:
         tree = huggingface_hub.HfApi().list_repo_tree(
             repository.name, repo_type=repository.kind, revision=repository.commit, recursive=True
         )
-        entries = [entry for entry in tree if isinstance(entry, huggingface_hub.hf_api.RepoFile)]
+        entries = [entry for entry in tree if isinstance(entry, huggingface_hub.RepoFile)]
     found = [
         HubFile(
             name=entry.path,

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import huggingface_hub
-import huggingface_hub.errors
 import numpy as np
 import numpy.typing as npt
 import tokenizers
@@ -226,6 +225,7 @@ def _from_hub(source: TokenizerSource) -> tuple[bytes, dict[str, str], str]:
     commit = os.path.basename(os.path.dirname(path))
     try:
         config = huggingface_hub.hf_hub_download(source.location, CONFIG_FILE, revision=commit)
+    # Bound by the call above. Imported at the top it would load an HTTP client for every tokenizer that needs none.
     except huggingface_hub.errors.EntryNotFoundError:
         config = ""
     with open(path, "rb") as stream:
