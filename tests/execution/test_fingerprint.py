@@ -301,7 +301,7 @@ def test_no_value_encodes_like_its_own_encoding_unless_it_is_plain_json(value):
         ("é", "e\u0301"),
         ("\ud83d\ude00\ud800", "😀\ud800"),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_these_stay_apart(one, other):
     assert not alike(one, other)

@@ -93,7 +93,7 @@ def test_a_recipe_is_config_function_type_and_dependencies():
         {"run": remote(f"{__name__}:write")},
         {"build_config": lambda ctx: {"lr": 0.2 / 2}},
     ],
-    ids=str,
+    ids=lambda changes: next(iter(changes)),
 )
 def test_these_do_not_count(changes):
     assert same(step(), step(**changes))
@@ -110,7 +110,7 @@ def test_these_do_not_count(changes):
         {"build_config": lambda ctx: {}},
         {"build_config": None},
     ],
-    ids=str,
+    ids=lambda changes: next(iter(changes)),
 )
 def test_these_do(changes):
     assert not same(step(), step(**changes))

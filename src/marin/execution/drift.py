@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
 from marin.execution.encoding import JSON, canonical
+from marin.execution.members import Members, named_members, take_apart
 from marin.execution.showing import show, show_both
 
 __all__ = ["Change", "ChangeKind", "compare", "show"]
@@ -98,11 +97,11 @@ def _section(name: str, old: Mapping[str, JSON], new: Mapping[str, JSON]) -> Ite
         # The fields of a step's own class: a bare map of encodings.
         before = cast("dict[str, JSON]", old.get(name) or {})
         after = cast("dict[str, JSON]", new.get(name) or {})
-        yield from _members(name, _named(before, "."), _named(after, "."))
+        yield from _members(name, named_members(before, "."), named_members(after, "."))
     elif name == "source" and name in old and name in new:
         before = cast("dict[str, JSON]", old[name])
         after = cast("dict[str, JSON]", new[name])
-        for change in _members(name, _named(before, "."), _named(after, ".")):
+        for change in _members(name, named_members(before, "."), named_members(after, ".")):
             replaced = change.kind in (ChangeKind.LITERAL, ChangeKind.TYPE)
             yield Change(change.path, change.old, change.new, ChangeKind.SOURCE) if replaced else change
     elif name in old and name in new:
@@ -120,28 +119,17 @@ def _whole_section(name: str, old: JSON, new: JSON) -> Iterator[Change]:
         yield Change(change.path, change.old, change.new, kind)
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """An encoding taken apart: ``head`` must be equal for its members to be compared one by one."""
-
-    head: bytes
-    members: dict[bytes, tuple[str, JSON]]
-    """Suffix of the path and encoding, by what identifies the member."""
-
-
 def _differences(path: str, old: JSON, new: JSON) -> Iterator[Change]:
     if canonical(old) == canonical(new):
         return
-    before, after = _parts(old), _parts(new)
+    before, after = take_apart(old), take_apart(new)
     inner = list[Change]()
     if before is not None and after is not None and before.head == after.head:
         inner = list(_members(path, before.members, after.members))
     yield from inner or [Change(path, old, new, _kind(old, new))]
 
 
-def _members(
-    path: str, old: Mapping[bytes, tuple[str, JSON]], new: Mapping[bytes, tuple[str, JSON]]
-) -> Iterator[Change]:
+def _members(path: str, old: Members, new: Members) -> Iterator[Change]:
     for key, (suffix, before) in old.items():
         if key in new:
             yield from _differences(path + suffix, before, new[key][1])
@@ -167,104 +155,6 @@ def _type(encoded: JSON) -> str:
     if any(tag in encoded for tag in _NODES_OF_TEXT):
         return "str"
     return " ".join(key for key in sorted(encoded) if key not in ("tzinfo", "fold", "maxlen"))
-
-
-def _parts(encoded: JSON) -> _Parts | None:
-    """``None`` for a value that is told as a whole."""
-    if isinstance(encoded, list):
-        return _Parts(b"list", _indexed(encoded))
-    if not isinstance(encoded, dict):
-        return None
-    take_apart = next((_CONTAINERS[tag] for tag in _CONTAINERS if tag in encoded), None)
-    try:
-        return None if take_apart is None else take_apart(encoded)
-    except (AttributeError, TypeError, ValueError, KeyError):
-        return None  # a record that was not written by us is still told, as a whole
-
-
-def _sequence(encoded: Any) -> _Parts:
-    tag = next(tag for tag in ("tuple", "deque") if tag in encoded)
-    return _Parts(canonical([tag, encoded.get("maxlen")]), _indexed(encoded[tag]))
-
-
-def _collection(encoded: Any) -> _Parts:
-    tag = next(tag for tag in ("set", "frozenset") if tag in encoded)
-    return _Parts(tag.encode(), _distinct((canonical(member), "", member) for member in encoded[tag]))
-
-
-def _mapping(encoded: Any) -> _Parts:
-    tag = next(tag for tag in ("dict", "default_dict", "mapping_proxy") if tag in encoded)
-    members = _distinct((canonical(key), _subscript(key), value) for key, value in _pairs(encoded[tag]))
-    if "default_factory" in encoded:
-        members[b"."] = (".default_factory", encoded["default_factory"])
-    return _Parts(tag.encode(), members)
-
-
-def _ordered(encoded: Any) -> _Parts:
-    pairs = _pairs(encoded["ordered_dict"])
-    return _Parts(
-        canonical(["ordered", *(key for key, _ in pairs)]),
-        _distinct((canonical(key), _subscript(key), value) for key, value in pairs),
-    )
-
-
-def _object(encoded: Any) -> _Parts:
-    members = _named(encoded.get("fields", {}), ".") | _named(encoded.get("attributes", {}), ". ", ".")
-    for part in ("value", "fingerprint"):
-        if part in encoded:
-            members[f"={part}".encode()] = ("", encoded[part])
-    return _Parts(canonical([encoded.get("object"), encoded.get("subclass")]), members)
-
-
-def _callable(encoded: Any) -> _Parts:
-    head = {key: encoded[key] for key in ("function", "code", "wrapped", "method") if key in encoded}
-    members = {
-        **_named({key: encoded[key] for key in ("partial", "self") if key in encoded}, "."),
-        **_named(encoded.get("cells", {}), ".<cell>."),
-        **_named(encoded.get("keyword_defaults", {}), ".<default>."),
-    }
-    for part in ("arguments", "defaults"):
-        indexed = _indexed(encoded.get(part, [])).items()
-        members |= {part.encode() + key: (f".{part}{suffix}", value) for key, (suffix, value) in indexed}
-    for key, value in _pairs(encoded.get("keywords", {})):
-        members[b"keywords" + canonical(key)] = (f".keywords{_subscript(key)}", value)
-    return _Parts(canonical(head), members)
-
-
-_CONTAINERS = {
-    **dict.fromkeys(("tuple", "deque"), _sequence),
-    **dict.fromkeys(("set", "frozenset"), _collection),
-    **dict.fromkeys(("dict", "default_dict", "mapping_proxy"), _mapping),
-    "ordered_dict": _ordered,
-    **dict.fromkeys(("object", "subclass"), _object),
-    **dict.fromkeys(("function", "method", "partial"), _callable),
-}
-
-
-def _indexed(values: list[JSON]) -> dict[bytes, tuple[str, JSON]]:
-    return {b"%d" % index: (f"[{index}]", value) for index, value in enumerate(values)}
-
-
-def _named(values: Mapping[str, JSON], key: str, suffix: str | None = None) -> dict[bytes, tuple[str, JSON]]:
-    return {f"{key}{name}".encode(): (f"{suffix or key}{name}", value) for name, value in values.items()}
-
-
-def _distinct(members: Iterator[tuple[bytes, str, JSON]]) -> dict[bytes, tuple[str, JSON]]:
-    """Members by key; NaN may be there twice."""
-    seen = Counter[bytes]()
-    found = dict[bytes, tuple[str, JSON]]()
-    for key, suffix, value in members:
-        found[b"%s %d" % (key, seen[key])] = (suffix, value)
-        seen[key] += 1
-    return found
-
-
-def _pairs(mapping: Any) -> list[tuple[JSON, JSON]]:
-    return list(mapping.items()) if isinstance(mapping, dict) else [(key, value) for key, value in mapping]
-
-
-def _subscript(key: JSON) -> str:
-    return f"[{json.dumps(key, ensure_ascii=False) if isinstance(key, str) else show(key)}]"
 
 
 def _versions(deps: Any) -> dict[str, set[str]]:

@@ -131,9 +131,10 @@ def _enum(text: _Text, node: Any) -> str:
     name = text.name(node["enum"])
     if "member" in node:
         return f"{name}.{node['member']}"
-    members = [f"{name}.{member}" for member in node["members"]]
-    rest = [f"{name}({text.of(node['bits'])})"] if "bits" in node or not members else []
-    return " | ".join([*members, *rest]) if "bits" in node or members else f"{name}(0)"
+    held = [f"{name}.{member}" for member in node["members"]]
+    if "bits" in node:
+        held.append(f"{name}({text.of(node['bits'])})")
+    return " | ".join(held) or f"{name}(0)"
 
 
 def _function(text: _Text, node: Any) -> str:
