@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,22 @@ def test_a_stopped_process_is_not_dead():
     with another_process() as (child, owner):
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        assert not is_dead_here(owner)
+
+
+def test_a_process_whose_main_thread_has_ended_lives_on_in_the_others():
+    end_this_thread = {"x86_64": 60, "aarch64": 93}.get(os.uname().machine)
+    if end_this_thread is None:
+        pytest.skip("the number of the system call is not known for this machine")
+    code = PRINT_OWNER.replace("input()", "") + (
+        "import ctypes, threading\n"
+        "threading.Thread(target=input).start()\n"
+        f"ctypes.CDLL(None).syscall({end_this_thread}, 0)\n"
+    )
+    with another_process(code) as (child, owner):
+        deadline = time.monotonic() + 30
+        while "State:\tZ" not in Path(f"/proc/{child.pid}/status").read_text():
+            assert time.monotonic() < deadline
         assert not is_dead_here(owner)
 
 
