@@ -427,22 +427,25 @@ def test_what_can_travel_passes():
         check_sendable("poems@dev", function, Holder(2))
 
 
-def test_a_script_loaded_under_a_made_up_name_travels_by_value(start, tmp_path: Path):
+# The second name is also that of a module of Python's own, another one.
+@pytest.mark.parametrize("name", ["made_up_pipeline", "this"])
+def test_a_script_loaded_under_a_made_up_name_travels_by_value(start, tmp_path: Path, name: str):
     path = tmp_path / "pipeline.py"
     path.write_text(
         "from tests.execution.remote_steps import Count\ndef write(config):\n    return Count(value=helper(config))\n"
         "def helper(x):\n    return x + 1\n"
     )
-    spec = importlib.util.spec_from_file_location("made_up_pipeline", path)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["made_up_pipeline"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     try:
         assert completed(start(module.write, 1)).result["value"] == 2
+        assert completed(start(functools.partial(module.write), 2)).result["value"] == 3
     finally:
-        del sys.modules["made_up_pipeline"]
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize(

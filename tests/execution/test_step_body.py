@@ -193,9 +193,11 @@ def test_a_link_by_way_of_another_link_cannot_lead_outside(output: Path):
     (output.parent / "secret").write_text("x")
 
     def write() -> None:
-        (output / "a" / "b").mkdir(parents=True)
-        (output / "up").symlink_to("a/b")
-        (output / "out").symlink_to("up/../../../secret")
+        (output / "a" / "b" / "c").mkdir(parents=True)
+        (output / "top").mkdir()
+        (output / "a" / "b" / "c" / "up").symlink_to("../../../top")
+        # As text this is a/b/secret; followed, it leaves by way of top.
+        (output / "a" / "b" / "c" / "out").symlink_to("up/../../secret")
 
     with pytest.raises(OutputError, match="outside"):
         run(output, write)

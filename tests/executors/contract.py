@@ -19,7 +19,14 @@ from marin.executors.resources import ResourceConfig
 
 SpecMaker = Callable[..., JobSpec]
 
-STUBBORN = "trap '' TERM INT HUP; while true; do sleep 1000; done"
+STUBBORN = "trap '' TERM INT HUP; echo ready; while true; do sleep 1000; done"
+
+
+def submit_stubborn(executor: Executor, request: JobSpec) -> str:
+    """The job, once it is deaf to all that can be ignored."""
+    job = executor.submit(request)
+    eventually(lambda: "ready" in Path(request.log_path).read_text())
+    return job
 
 
 class ExecutorContract:
@@ -122,8 +129,7 @@ class ExecutorContract:
         assert "saved" in Path(request.log_path).read_text()
 
     def test_cancel_kills_what_will_not_end(self, executor: Executor, spec: SpecMaker, mark: str):
-        job = executor.submit(spec("sh", "-c", STUBBORN))
-        eventually(lambda: len(marked(mark)) > 1)
+        job = submit_stubborn(executor, spec("sh", "-c", STUBBORN))
         executor.cancel(job, 0.2)
         state = executor.wait(job, 10)
         assert (state.signal, state.reason) == (signal.SIGKILL, "cancelled")
@@ -135,8 +141,14 @@ class ExecutorContract:
             executor.cancel(job, 1000)
             assert executor.wait(job, 20).signal == signal.SIGTERM
 
+    def test_a_second_cancel_does_not_lengthen_the_grace(self, executor: Executor, spec: SpecMaker):
+        job = submit_stubborn(executor, spec("sh", "-c", STUBBORN))
+        executor.cancel(job, 0.5)
+        executor.cancel(job, 1000)
+        assert executor.wait(job, 10).reason == "cancelled"
+
     def test_a_second_cancel_shortens_the_grace(self, executor: Executor, spec: SpecMaker, mark: str):
-        job = executor.submit(spec("sh", "-c", STUBBORN))
+        job = submit_stubborn(executor, spec("sh", "-c", STUBBORN))
         executor.cancel(job, 1000)
         assert executor.wait(job, 0.2).running
         executor.cancel(job, 0)
@@ -163,7 +175,7 @@ class ExecutorContract:
         assert executor.wait(job, 20).reason == "expired"
 
     def test_a_cancelled_job_is_not_saved_by_a_renewal(self, executor: Executor, spec: SpecMaker):
-        job = executor.submit(spec("sh", "-c", STUBBORN))
+        job = submit_stubborn(executor, spec("sh", "-c", STUBBORN))
         executor.cancel(job, 0.3)
         executor.renew(job, 1000)
         assert executor.wait(job, 10).reason == "cancelled"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib.machinery
 import inspect
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
@@ -33,7 +33,7 @@ def dumped(step_id: str, **parts: Any) -> bytes:
     import cloudpickle  # noqa: PLC0415  # 30 ms that a run in which all is cached does not spend
 
     for part in parts.values():
-        module = sys.modules.get(getattr(inspect.unwrap(part) if callable(part) else type(part), "__module__", ""))
+        module = sys.modules.get(_module_name(part))
         if module is not None and not _is_importable(module):
             cloudpickle.register_pickle_by_value(module)
 
@@ -144,6 +144,13 @@ def _global_names(function: FunctionType) -> list[str]:
     return names
 
 
+def _module_name(part: Any) -> str:
+    while isinstance(part, functools.partial):
+        part = part.func
+    name = getattr(inspect.unwrap(part) if callable(part) else type(part), "__module__", None)
+    return name if isinstance(name, str) else ""
+
+
 def _is_importable(module: ModuleType) -> bool:
     """Whether another process that has our ``sys.path`` finds this module under its name.
 
@@ -158,5 +165,8 @@ def _is_importable(module: ModuleType) -> bool:
     path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
     if parent and path is None:
         return False
-    found = importlib.machinery.PathFinder.find_spec(module.__name__, path)
-    return found is not None
+    for finder in sys.meta_path:
+        found = finder.find_spec(module.__name__, path)
+        if found is not None:
+            return found.origin is None or os.path.realpath(found.origin) == os.path.realpath(file)
+    return False

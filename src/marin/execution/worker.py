@@ -100,14 +100,13 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _keep_exception(folder: str, fault: BaseException) -> None:
-    """Pickle ``fault`` for the supervisor, if that works both ways. Its text is kept in any case."""
+    """Pickle ``fault`` for the supervisor, if that can be done. Its text is kept in any case."""
     if not isinstance(fault, Exception):
         return
     try:
         import cloudpickle  # noqa: PLC0415  # needed only for a failed step
 
         data = cloudpickle.dumps(fault)
-        pickle.loads(data)
         with open(os.path.join(folder, job_files.EXCEPTION_FILE), "wb") as file:
             file.write(data)
     except Exception as unpicklable:  # noqa: BLE001  # pickling runs the exception's own code
