@@ -140,10 +140,13 @@ def test_the_output_of_another_step_can_be_the_source_and_the_validation():
     raw = ArtifactStep(name="raw/poems", version=VERSION, run="my_project.poems:write")
     folder = at_path(Artifact(), "/store/raw/poems")
     assert config(poems(source=raw), poems=folder).source == FileSource(paths=("/store/raw/poems",))
-    globbed = poems(source=None, raw=raw, glob="a/*.txt", validation=raw)
-    assert globbed.deps == (raw,)
-    assert config(globbed, poems=folder).source == FileSource(paths=("/store/raw/poems/a/*.txt",))
-    assert config(globbed, poems=folder).validation == FileSource(paths=("/store/raw/poems",))
+    held = ArtifactStep(name="raw/held", version=VERSION, run="my_project.poems:write")
+    globbed = poems(source=None, raw=raw, glob="a/*.txt", validation=held)
+    assert globbed.deps == (raw, held)
+    made = config(globbed, poems=folder, held=at_path(Artifact(), "/store/raw/held"))
+    assert made.source == FileSource(paths=("/store/raw/poems/a/*.txt",))
+    assert made.validation == FileSource(paths=("/store/raw/held",))
+    assert poems(source=raw, validation=raw).deps == (raw,)
 
 
 def test_the_whole_path_from_text_to_tokens_runs_from_two_handles(tmp_path: Path):
