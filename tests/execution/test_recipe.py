@@ -239,6 +239,34 @@ def test_fields_of_a_step_class_count():
     assert not same(training(), replace(training(), lr=0.2))
 
 
+def test_a_field_of_a_step_class_counts_also_if_it_holds_a_function():
+    assert not same(training(schedule=abs), training(schedule=round))
+
+
+def test_methods_and_properties_of_a_step_class_do_not_count():
+    class Named(ArtifactStep[Poems]):
+        title = "Poems"
+
+        @property
+        def shout(self):
+            return self.title.upper()
+
+        def whisper(self):
+            return self.title.lower()
+
+    assert recipe_payload(Named(name="a", version="dev", run=write))["fields"] == {"title": "Poems"}
+
+
+def test_what_a_mixin_adds_counts():
+    class Mixin:
+        title = "Poems"
+
+    class Mixed(Mixin, ArtifactStep[Poems]):
+        pass
+
+    assert recipe_payload(Mixed(name="a", version="dev", run=write))["fields"] == {"title": "Poems"}
+
+
 def test_fields_of_a_step_class_can_be_left_out_as_in_a_config():
     assert same(training(), training(workers=8))
     assert not same(training(), training(z_loss=0.1))

@@ -225,14 +225,18 @@ def _overriding_method(cls: type) -> Callable[..., Any] | None:
 
 def _own_fields(step: ArtifactStep[Any]) -> Iterator[tuple[str, Any]]:
     base = {spec.name for spec in dataclasses.fields(ArtifactStep)}
+    declared = {spec.name for spec in dataclasses.fields(step)}
     seen = set[str]()
     for cls in type(step).__mro__:
         if cls is ArtifactStep:
             break
-        names = [*cls.__dict__, *(spec.name for spec in dataclasses.fields(cls))]
+        names = [*cls.__dict__, *cls.__dict__.get("__dataclass_fields__", {})]
         for name in names:
             value = getattr(step, name, None)
-            if name.startswith("_") or name in base or name in seen or callable(value):
+            if name in base or name in seen:
+                continue
+            # A field counts whatever it holds; of the other attributes those that are data.
+            if name not in declared and (name.startswith("_") or callable(value)):
                 continue
             if isinstance(cls.__dict__.get(name), property | classmethod | staticmethod):
                 continue
