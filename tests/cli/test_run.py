@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import signal
 import subprocess
@@ -6,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import Terminal, marin, script, start, until
+from tests.cli.commands import MARIN, Terminal, environment, marin, script, start, until
 
 BUILD = """
 from marin.experiment.main import experiment_main
@@ -57,7 +58,7 @@ def test_a_script_that_runs_by_itself_does_so_with_the_options(tmp_path: Path):
     assert not (tmp_path / "store").exists()
     done = marin(tmp_path, "run", path, "--prefix", "store")
     assert done.stdout.startswith(f"{tmp_path}/store/raw/poems/dev")
-    assert "unused" not in done.stderr
+    assert "spare" not in done.stderr
 
 
 def test_the_script_sees_its_arguments_its_folder_and_itself(tmp_path: Path):
@@ -179,6 +180,33 @@ def test_a_stopped_run_says_so_and_ends_with_the_code_for_it(tmp_path: Path, num
     assert '"failed"' in record.read_text()
 
 
+def test_a_script_that_is_stopped_before_it_runs_anything_ends_with_130(tmp_path: Path):
+    ready = tmp_path / "ready"
+    process = start(tmp_path, "run", script(tmp_path, f"Path({str(ready)!r}).touch()\ntime.sleep(1000)\n"))
+    until(ready.exists, "the script runs")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "interrupted\n")
+
+
+def test_a_run_that_nobody_listens_to_goes_on(tmp_path: Path):
+    path = script(tmp_path, "model = poems('tok/poems', poems())\n")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*MARIN, "run", path, "--json"], cwd=tmp_path, env=environment(), stdout=write, stderr=write)
+    os.close(write)
+    assert done.returncode == 0
+    assert built(tmp_path) == ["raw/poems@dev", "tok/poems@dev"]
+
+
+def test_all_reasons_to_refuse_a_run_are_told_at_once(tmp_path: Path):
+    text = "one = poems('one', pin='/missing/1')\ntwo = poems('two', pin='/missing/2')\n"
+    done = marin(tmp_path, "run", script(tmp_path, text))
+    assert done.returncode == 1
+    assert [line.split(":")[0] for line in done.stderr.splitlines() if "/missing/" in line][-2:] == ["error", "error"]
+    assert "Traceback" not in done.stderr
+
+
 # On a terminal
 
 
@@ -208,15 +236,14 @@ def test_no_color_means_none(tmp_path: Path):
 
 
 def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path):
-    process = Terminal(tmp_path, "run", script(tmp_path, "model = poems()\n"))
-    process.end()
-    code, text = Terminal(tmp_path, "run", tmp_path / "pipeline.py", TERM="dumb").end()
+    code, text = Terminal(tmp_path, "run", script(tmp_path, "model = poems()\n"), TERM="dumb").end()
     assert code == 0
     assert "\x1b" not in text
 
 
 def test_what_the_script_prints_goes_to_its_stdout_also_while_the_terminal_is_drawn_on(tmp_path: Path):
-    text = "def chatty(config):\n    print('to stdout')\n    return write(config)\nmodel = poems(run=chatty, lines=20, pause=0.05)\n"
+    chatty = "def chatty(config):\n    print('to stdout')\n    return write(config)\n"
+    text = f"{chatty}model = poems(run=chatty, lines=20, pause=0.05)\n"
     output = tmp_path / "output.txt"
     code, screen = Terminal(tmp_path, "run", script(tmp_path, text), stdout=output).end()
     assert code == 0

@@ -9,10 +9,9 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Protocol, cast
 
-from marin.experiment.ending import tell_fault
+EXIT_FAILED = 1
 
 COMMANDS = {
     "run": "build what a script describes",
@@ -42,15 +41,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. The exit code; usage errors and the exits of scripts raise ``SystemExit``."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an arrow must not fail a terminal without unicode
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
-        sys.stdout.flush()
+        code = _dispatch(words)
     except BrokenPipeError:
-        return _reader_is_gone()
+        # No fault, except for a script, which has been cut short.
+        code = EXIT_FAILED if words[:1] == ["run"] else 0
     except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  # the outermost place: nothing above would tell it
+        from marin.experiment.ending import tell_fault  # noqa: PLC0415  # loads what help and usage errors don't need
+
+        code = EXIT_FAILED
+        _flush_stdout()  # what was printed comes before why it ended
         with contextlib.suppress(BrokenPipeError):
-            sys.stdout.flush()
-        return tell_fault(fault, sys.stderr)
+            code = tell_fault(fault, sys.stderr)
+    _flush_stdout()
     return code
 
 
@@ -60,21 +64,20 @@ def _dispatch(argv: Sequence[str]) -> int:
     if name in ("run", "plan") and "--" in argv:
         cut = argv.index("--")
         argv, script_arguments = argv[:cut], argv[cut + 1 :]
-    command = _load(name) if name in COMMANDS else None
-    parser = _parser(name, command)
+    parser = parser_of(name)
     arguments = parser.parse_args(argv)
-    if command is None:
+    if name not in COMMANDS:
         parser.print_help()
         return 2 if argv else 0
     arguments.script_arguments = script_arguments
-    return command.execute(arguments)
+    return _load(name).execute(arguments)
 
 
 def _load(name: str) -> Command:
     return cast("Command", importlib.import_module(f"marin.cli.{name}"))
 
 
-def _parser(chosen: str, command: Command | None) -> argparse.ArgumentParser:
+def parser_of(chosen: str) -> argparse.ArgumentParser:
     """The parser of all commands. Only the chosen one knows its options, as the others are not imported."""
     parser = argparse.ArgumentParser(
         prog="marin",
@@ -82,12 +85,13 @@ def _parser(chosen: str, command: Command | None) -> argparse.ArgumentParser:
         epilog="example:\n  marin run examples/01_first_pipeline.py\n\n'marin COMMAND --help' tells more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"marin {version('marin')}")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     for name, purpose in COMMANDS.items():
-        if name != chosen or command is None:
+        if name != chosen:
             commands.add_parser(name, help=purpose)
             continue
+        command = _load(name)
         description, _, example = (command.__doc__ or "").strip().rpartition("\n\n")
         chosen_parser = commands.add_parser(
             name,
@@ -100,11 +104,22 @@ def _parser(chosen: str, command: Command | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _reader_is_gone() -> int:
-    """Whoever read our output has had enough, as in ``marin ls | head``: no fault, and nothing more to say."""
-    # Python flushes once more at its end, which must not fail either.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+class _ShowVersion(argparse.Action):
+    """Looks the version up when it is asked for, which takes longer than all the rest of the help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version  # noqa: PLC0415  # see above
+
+        print(f"marin {version('marin')}")
+        parser.exit()
+
+
+def _flush_stdout() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read it has had enough, as in `marin ls | head`. Python flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def _as_json(store: LocalStore, entry: Entry, record: Record) -> dict[str, Any]:
         "state": entry.condition.value,
         "path": None if record.build is None else _place(store, entry, record.build),
         "fingerprint": None if record.build is None else _fingerprint(record.build),
-        "log": None if entry.log is None else store.url(entry.log),
+        "log": _log(store, entry),
         "dependents": [str(id_) for id_ in dependents(store, entry.id)],
         "record": msgspec.to_builtins(record),
     }
@@ -71,7 +71,7 @@ def _facts(store: LocalStore, entry: Entry, record: Record) -> Iterator[tuple[st
     if record.build is not None:
         yield from _build_facts(store, entry, record.build)
     yield "used by", [str(id_) for id_ in dependents(store, entry.id)]
-    yield "log", None if entry.log is None else store.url(entry.log)
+    yield "log", _log(store, entry)
 
 
 def _attempt_facts(entry: Entry, attempt: Attempt) -> Iterator[tuple[str, Any]]:
@@ -108,6 +108,12 @@ def _fingerprint(build: Build) -> str:
 def _place(store: LocalStore, entry: Entry, build: Build) -> str:
     place = data_path(entry.id.address, build)
     return place if build.source is not None else store.url(place)
+
+
+def _log(store: LocalStore, entry: Entry) -> str | None:
+    if entry.log is None or not os.path.exists(place := store.url(entry.log)):
+        return None
+    return place
 
 
 def _print_fact(key: str, value: Any) -> None:

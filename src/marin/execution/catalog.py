@@ -35,6 +35,7 @@ from marin.execution.record import (
     data_path,
     decode_record,
     encode_record,
+    log_path,
     new_build_id,
     record_path,
     timestamp,
@@ -95,7 +96,8 @@ class Entry:
     def log(self) -> str | None:
         """The log of the attempt if there is one, else of the build; relative to the prefix."""
         if self.attempt is not None:
-            return self.attempt.log
+            # While it is being written, only the attempt's own name says where.
+            return self.attempt.log or log_path(self.id.address, self.attempt.build_id)
         return None if self.build is None else self.build.log
 
 

@@ -83,8 +83,9 @@ class LiveReporter:
 
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None:
         self._end(id_)
-        if self._tally is not None:
-            self._tally.finished(id_, outcome, path)
+        with self._lock:
+            if self._tally is not None:
+                self._tally.finished(id_, outcome, path)
         if not self._large or seconds >= SLOW_SECONDS:
             self._say(Line(f"✓ {id_} {outcome.value} in {duration(seconds)}", "good"))
 
@@ -125,9 +126,10 @@ class LiveReporter:
             meters = list(self._meters.values())
             room = max(1, self._console.height - 3)
             lines = [meter.line(now, width) for meter in meters[:room]]
+            done = self._tally.done if self._tally is not None else 0
         if (more := len(meters) - room) > 0:
             lines.append(f"… and {more:,} more running")
         if self._tally is not None and self._tally.planned > 1:
-            done, planned = self._tally.done, self._tally.planned
+            planned = self._tally.planned
             lines.append(shortened(f"{done:,} of {planned:,} steps, {duration(now - self._tally.began)}", width))
         return Text("\n".join(lines), no_wrap=True, overflow="crop")

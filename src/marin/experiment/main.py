@@ -71,8 +71,11 @@ def experiment_main(build: Callable[[], Targets], *, version: str = "dev", argv:
     try:
         targets = _built(build, codex_of(arguments, version))
         if not arguments.plan:
-            reporter = json_reporter(sys.stdout) if arguments.json else terminal_reporter()
-            return _in_shape(targets, run(*_handles(targets), options=options, reporter=reporter))
+            if not arguments.json:
+                return _in_shape(targets, run(*_handles(targets), options=options, reporter=terminal_reporter()))
+            reporter = json_reporter(sys.stdout)
+            with contextlib.redirect_stdout(sys.stderr):  # what steps print is no JSON
+                return _in_shape(targets, run(*_handles(targets), options=options, reporter=reporter))
         code = print_plan(_handles(targets), options, as_json=arguments.json)
     except (Exception, KeyboardInterrupt) as fault:
         if not is_expected(fault):
