@@ -33,7 +33,7 @@ CLOSE_SECONDS = 30.0
 
 @dataclass(slots=True)
 class RemoteCall:
-    """A call of a step function in a process that an executor runs. Made by ``start``; one thread at a time uses it."""
+    """A call of a step function in a process that an executor runs. Made by ``start``; threads may share it."""
 
     name: str
     log_path: str

@@ -30,7 +30,6 @@ import struct
 import sys
 import time
 from types import FrameType
-from typing import NoReturn
 
 MESSAGE = struct.Struct("=cd")
 """On the lease pipe: RENEW or CANCEL, and the new deadline on the clock that all processes of a boot share."""
@@ -128,7 +127,8 @@ def _start(command: list[str]) -> int:
     return pid
 
 
-def _become(command: list[str], guard: int) -> NoReturn:
+def _become(command: list[str], guard: int) -> None:
+    """Never returns."""
     try:
         os.setpgid(0, 0)
         for number in (*_FOR_THE_JOB, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
