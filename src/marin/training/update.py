@@ -60,6 +60,11 @@ def make_optimizer(config: AdamConfig) -> optax.GradientTransformation:
     return optax.chain(*clip, adam, optax.add_decayed_weights(config.weight_decay, mask=decays))
 
 
+def global_norm(tree: Any) -> Array:
+    """The Euclidean norm of all numbers of ``tree`` together."""
+    return jnp.sqrt(sum((jnp.sum(jnp.square(array)) for array in jax.tree.leaves(tree)), start=jnp.zeros(())))
+
+
 def decays(params: Params) -> Any:
     """Which parameters decay: matrices, of rank two or more."""
 
@@ -93,7 +98,7 @@ def make_update(model: LlamaConfig, optimizer: AdamConfig, *, precision: Precisi
     @functools.partial(jax.jit, donate_argnums=0)
     def update(state: TrainState, tokens: Array, learning_rate: Array) -> tuple[TrainState, Measured]:
         loss, gradient = jax.value_and_grad(mean_loss)(state.params, tokens)
-        norm = optax.global_norm(gradient)
+        norm = global_norm(gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         directions, optimizer_state = transformation.update(gradient, state.optimizer, state.params)
 

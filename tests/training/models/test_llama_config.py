@@ -1,0 +1,38 @@
+import pytest
+
+from marin.errors import ConfigurationError
+from marin.training.models.llama_config import LlamaConfig
+
+SIZES = {"hidden_dim": 32, "intermediate_dim": 64, "num_layers": 2, "num_heads": 4, "max_seq_len": 16}
+
+
+def test_a_hand_count_of_parameters_agrees():
+    config = LlamaConfig(**SIZES, num_kv_heads=2)
+    attention = 32 * 32 + 2 * 32 * 16 + 32 * 32
+    layer = attention + 3 * 32 * 64 + 2 * 32
+    assert config.num_params(100) == 2 * 100 * 32 + 2 * layer + 32
+    assert LlamaConfig(**SIZES, num_kv_heads=2, tie_embeddings=True).num_params(100) == 100 * 32 + 2 * layer + 32
+
+
+def test_a_hand_count_of_operations_agrees():
+    config = LlamaConfig(**SIZES)
+    matrices = 2 * (4 * 32 * 32 + 3 * 32 * 64) + 100 * 32
+    # A sequence of 3 looks at 1 + 2 + 3 positions, on average 2; queries by keys and weights by values.
+    attention = 2 * 2 * 32 * 2
+    assert config.flops_per_token(100, seq_len=3) == 3 * 2 * (matrices + attention)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_dim": 30}, r"hidden_dim=30 can't be split into num_heads=4 .* choose a multiple of 2 \* num_heads"),
+        ({"hidden_dim": 12}, r"heads of an even size"),
+        ({"num_kv_heads": 3}, r"num_heads=4 is not a multiple of num_kv_heads=3"),
+        ({"num_layers": 0}, r"num_layers=0 is not a positive whole number"),
+        ({"num_heads": 2.0}, r"num_heads=2.0 is not a positive whole number"),
+        ({"max_seq_len": True}, r"max_seq_len=True is not a positive whole number"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_told_at_construction(change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        LlamaConfig(**{**SIZES, **change})

@@ -1,0 +1,159 @@
+"""``train_lm`` makes a handle: no work, and every mistake that can be told at once is told at once."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+
+import pytest
+from tests.training.caches import tokenizer_identity
+
+from marin.errors import ConfigurationError, InvalidResourcesError
+from marin.execution.artifact import Artifact
+from marin.execution.context import RunContext
+from marin.execution.lazy import ArtifactStep
+from marin.experiment.models import llama_nano
+from marin.processing.tokenize.tokenize import TokenizedCache
+from marin.training import defaults
+from marin.training.checkpoint import Checkpoint
+from marin.training.optimizers import AdamConfig
+from marin.training.train import DatasetConfig, TrainLmConfig, train_lm
+
+
+def tokens(name="tokenized/poems"):
+    return ArtifactStep(name=name, version="2026.07.01", run="my.tokens:make", artifact_type=TokenizedCache)
+
+
+def cache():
+    return TokenizedCache(
+        splits={}, dtype="uint16", vocab_size=50, tokenizer=tokenizer_identity(50), content_sha256="0" * 64
+    )
+
+
+def poet(**changes):
+    arguments = {"name": "checkpoints/poet", "version": "2026.07.01", "model": llama_nano, "datasets": {TOKENS: 1.0}}
+    return train_lm(**{**arguments, **changes})
+
+
+TOKENS = tokens()
+
+
+def config_of(step):
+    inputs = {str(dep.id): cache() for dep in step.deps}
+    return step.build_config(RunContext(step, output_path="/out", prefix="/", region=None, inputs=inputs))
+
+
+def test_what_is_left_out_is_filled_in_from_the_defaults():
+    assert config_of(train_lm(name="checkpoints/my-run", model=llama_nano, datasets={TOKENS: 1.0})) == TrainLmConfig(
+        output_path="/out",
+        model=llama_nano,
+        datasets=(DatasetConfig(cache=cache(), weight=1.0),),
+        validation=None,
+        optimizer=AdamConfig(lr=defaults.LEARNING_RATE),
+        batch_size=defaults.BATCH_SIZE,
+        seq_len=2048,
+        num_train_steps=None,
+        num_train_epochs=1,
+        eval_every=None,
+        seed=0,
+        z_loss=0.0,
+        precision="float32",
+        device="cpu",
+    )
+
+
+def test_what_is_given_is_taken():
+    other = tokens("tokenized/prose")
+    step = poet(
+        datasets={TOKENS: 3, other: 1},
+        validation=other,
+        optimizer=AdamConfig(lr=6e-4),
+        batch_size=4,
+        seq_len=128,
+        num_train_steps=100,
+        resources="cuda:1",
+        precision="bfloat16",
+    )
+    config = config_of(step)
+    assert [dataset.weight for dataset in config.datasets] == [3.0, 1.0]
+    assert len(config.validation) == 1
+    assert (config.batch_size, config.seq_len, config.num_train_steps, config.num_train_epochs) == (4, 128, 100, None)
+    assert (config.device, config.precision) == ("cuda:1", "bfloat16")
+    assert step.deps == (TOKENS, other)
+    assert step.artifact_type is Checkpoint
+    assert step.run.resumable
+    assert str(step.run.resources.device) == "cuda:1"
+
+
+def test_one_cache_alone_is_a_mixture_of_one():
+    assert config_of(poet(datasets=TOKENS)) == config_of(poet(datasets={TOKENS: 1.0}))
+
+
+def test_a_short_model_gets_short_sequences():
+    assert config_of(poet(model=dataclasses.replace(llama_nano, max_seq_len=300))).seq_len == 300
+
+
+def test_without_datasets_the_handle_is_made_and_the_fingerprint_names_what_is_missing():
+    step = train_lm(
+        name="checkpoints/my-run", version="dev", model=llama_nano, optimizer=AdamConfig(lr=6e-4), num_train_steps=100
+    )
+    assert step.deps == ()
+    with pytest.raises(ConfigurationError, match=r"train_lm\('checkpoints/my-run'\) has no datasets: .*Give datasets="):
+        step.fingerprint()
+    with pytest.raises(ConfigurationError, match=r"has no datasets"):
+        config_of(step)
+
+
+def test_where_it_runs_changes_no_fingerprint_and_what_it_learns_does():
+    assert poet(resources="tpu").fingerprint() == poet().fingerprint()
+    assert poet(optimizer=AdamConfig(lr=defaults.LEARNING_RATE)).fingerprint() == poet().fingerprint()
+    for change in ({"seed": 1}, {"batch_size": 4}, {"optimizer": AdamConfig(lr=6e-4)}, {"datasets": {TOKENS: 2.0}}):
+        assert poet(**change).fingerprint() != poet().fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"num_train_steps": 10, "num_train_epochs": 1},
+            r"num_train_steps=10 and num_train_epochs=1 both set the length",
+        ),
+        ({"seq_len": 4096}, r"seq_len=4096 is longer than the model takes \(max_seq_len=2048\): shorten seq_len"),
+        ({"batch_size": 0}, r"batch_size=0 is not a positive whole number"),
+        ({"batch_size": 4.0}, r"batch_size=4.0 is not a positive whole number"),
+        ({"num_train_steps": True}, r"num_train_steps=True is not a positive whole number"),
+        ({"num_train_epochs": -1}, r"num_train_epochs=-1 is not a positive number"),
+        ({"eval_every": 0}, r"eval_every=0 is not a positive whole number"),
+        ({"seed": -1}, r"seed=-1 is not a whole number from 0"),
+        ({"z_loss": math.nan}, r"z_loss=nan is not a finite number"),
+        ({"precision": "fp8"}, r"precision='fp8' is not one of float32, bfloat16"),
+        ({"datasets": {}}, r"the weights of datasets sum to 0"),
+        ({"datasets": {TOKENS: 0.0}}, r"the weights of datasets sum to 0"),
+        ({"datasets": {TOKENS: -1.0}}, r"the weight of .*tokenized/poems@2026.07.01\) is -1.0: a weight is a finite"),
+        ({"datasets": {TOKENS: math.nan}}, r"the weight of .* is nan"),
+        ({"datasets": {TOKENS: "1"}}, r"the weight of .* is '1'"),
+        ({"datasets": ["tokenized/poems"]}, r"datasets is list: give a token cache, or a mapping"),
+        ({"datasets": {"tokenized/poems": 1.0}}, r"datasets has str 'tokenized/poems', which is no token cache"),
+        (
+            {"validation": ArtifactStep(name="raw/poems", run="my.raw:get", artifact_type=Artifact)},
+            r"validation has ArtifactStep\[Artifact\]\(raw/poems@dev\), which is no token cache",
+        ),
+    ],
+)
+def test_a_mistake_is_told_when_the_handle_is_made(changes, message):
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        poet(**changes)
+    assert str(caught.value).startswith("train_lm('checkpoints/poet'): ")
+
+
+def test_a_malformed_device_is_told_when_the_handle_is_made():
+    with pytest.raises(InvalidResourcesError, match=r"resources='gpu' is not a device: .*write 'cpu', 'cuda'"):
+        poet(resources="gpu")
+
+
+def test_describing_a_training_imports_nothing_heavy():
+    heavy = ["jax", "optax", "numpy", "pyarrow", "tokenizers", "safetensors"]
+    script = "import sys, marin.training.train, marin.experiment.models\n" + "".join(
+        f"assert {name!r} not in sys.modules, {name!r}\n" for name in heavy
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
