@@ -210,12 +210,13 @@ class RunError(MarinError):
     """A run ended with failed steps. The message lists all of them."""
 
 
-class RunInterrupted(KeyboardInterrupt):
-    """The run was stopped by SIGINT or SIGTERM; ``exit_code`` is 130 or 143."""
+class RunInterrupted(KeyboardInterrupt, SystemExit):
+    """The run was stopped by SIGINT or SIGTERM; ``exit_code`` is 130 or 143, and ends a script that does not catch it."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.code = exit_code
 
 
 class DataError(MarinError):

@@ -56,7 +56,7 @@ class HeldRecord:
         """Record what the attempt reads. Raises ``LeaseLostError``."""
         with self._lock:
             if not self._swap(msgspec.structs.replace(self._record, attempt=attempt), attempt):
-                raise self._lost()
+                raise self.lost()
 
     def publish(self, build: Build, moved_from: str | None) -> None:
         """Make ``build`` the artifact. ``moved_from``: the folder whose entries move up to the address first.
@@ -72,7 +72,7 @@ class HeldRecord:
                 done = self._store.publish(self._path, self._raw, raw, moved_from)
             self.is_lost = True  # whatever happened, there is nothing of ours to renew or to fail any more
             if not done:
-                raise self._lost()
+                raise self.lost()
 
     def fail(self, error: str, frame: str | None, log: str | None) -> bool:
         """Record that the attempt failed. False: the lease was lost before, and the record is somebody else's."""
@@ -95,7 +95,8 @@ class HeldRecord:
         self.next_renewal = self.renewed + self.ttl_seconds / 3
         return True
 
-    def _lost(self) -> LeaseLostError:
+    def lost(self) -> LeaseLostError:
+        """What to raise when the lease is lost."""
         return LeaseLostError(
             f"{self.id}: this builder was silent for more than {self.ttl_seconds:g} s and lost its lease to another; "
             "what it made was not published"

@@ -105,8 +105,13 @@ class _Attempt:
                 for folder in self._mutable_inputs():
                     stack.enter_context(self.run.store.hold(folder))
                 return Made(self._publish(self._run_step()), Outcome.BUILT)
-            except BaseException as fault:
-                self._record_failure(fault)
+            except Stopped:
+                self.held.fail("interrupted", None, self._existing_log())
+                raise
+            except Exception as fault:
+                if not self._record_failure(fault):
+                    # What it ran into is the doing of whoever took over, such as a folder that is gone.
+                    raise self.held.lost() from fault
                 raise
 
     def _run_step(self) -> Completed:
@@ -242,16 +247,12 @@ class _Attempt:
         self.held.publish(build, self.folder if moves else None)
         return build
 
-    def _record_failure(self, fault: BaseException) -> None:
-        if self.held.is_lost:
-            return
-        if isinstance(fault, Stopped | KeyboardInterrupt | SystemExit):
-            self.held.fail("interrupted", None, self._existing_log())
-            return
+    def _record_failure(self, fault: Exception) -> bool:
+        """Record why the attempt failed. False: the lease was lost before."""
         if not isinstance(self.step.run, RemoteFunction):
             self._write_log("".join(traceback.format_exception(fault)))
         failure = Failure.from_exception(fault)
-        self.held.fail(f"{failure.error}: {failure.message}", failure.frame, self._existing_log())
+        return self.held.fail(f"{failure.error}: {failure.message}", failure.frame, self._existing_log())
 
     def _existing_log(self) -> str | None:
         return self.log if os.path.exists(self.run.store.url(self.log)) else None
