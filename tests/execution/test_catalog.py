@@ -67,17 +67,13 @@ def test_entries_come_by_name_and_version(store: LocalStore):
 
 
 def test_dot_folders_and_data_inside_an_artifact_are_not_entries(store: LocalStore):
-    put(store, "a@2026.07.01", build())
-    record = store.read("a/2026.07.01/.artifact.json")
+    put(store, "a@anna-dev", build())
+    put(store, "a/anna-dev/copy@2026.07.01", build())
+    record = store.read("a/anna-dev/.artifact.json")
     assert record is not None
-    for copy in (
-        ".marin/trash/a/2026.07.01",
-        "a/2026.07.01/copy/2026.07.01",
-        "a/2026.07.01/.builds/b/dev",
-        "mine/backup",
-    ):
+    for copy in (".marin/trash/a/2026.07.01", "a/anna-dev/.builds/b/dev", "mine/backup"):
         store.write(f"{copy}/.artifact.json", record)
-    assert ids(store) == ["a@2026.07.01"]
+    assert ids(store) == ["a@anna-dev"]
 
 
 def test_a_torn_record_is_an_entry_with_its_fault(store: LocalStore):
