@@ -12,8 +12,8 @@ MAX_SEGMENT_BYTES = 200
 """Longest segment of a name. Leaves room below the 255 bytes of common file systems for our own suffixes."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
-_DATE_VERSION = re.compile(r"(\d{4})\.(\d{2})\.(\d{2})(?:\.([1-9]\d*))?")
-_LOOSE_DATE = re.compile(r"[vV]?(\d{4})[-._/]?(\d{1,2})[-._/]?(\d{1,2})(?:[-._/]([1-9]\d*))?")
+_DATE_VERSION = re.compile(r"([0-9]{4})\.([0-9]{2})\.([0-9]{2})(?:\.([1-9][0-9]*))?")
+_LOOSE_DATE = re.compile(r"[vV]?([0-9]{4})[-._/]?([0-9]{1,2})[-._/]?([0-9]{1,2})(?:[-._/]([1-9][0-9]*))?")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -107,7 +107,7 @@ def is_mutable(version: str) -> bool:
     >>> is_mutable("dev"), is_mutable("anna-dev"), is_mutable("2026.07.01")
     (True, True, False)
     """
-    return version == "dev" or version.endswith("-dev")
+    return version == "dev" or (version.endswith("-dev") and version != "-dev")
 
 
 def checked_version(version: object, name: str) -> str:

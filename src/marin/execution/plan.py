@@ -166,11 +166,8 @@ def _drift(step: Step, fingerprint: Fingerprint, build: Build | None) -> dict[st
         return {}
     recorded = build.fingerprint
     if recorded.scheme != fingerprint.scheme:
-        return {
-            "notes": (
-                f"recorded with an older scheme of fingerprints, {recorded.scheme}, now {fingerprint.scheme}: not compared",
-            )
-        }
+        schemes = f"{recorded.scheme}, now {fingerprint.scheme}"
+        return {"notes": (f"recorded with an older scheme of fingerprints ({schemes}): not compared",)}
     if recorded.digest == fingerprint.digest or (step.pin is not None and not recorded.payload):
         return {}
     return {"changes": compare(recorded.payload, fingerprint.payload)}

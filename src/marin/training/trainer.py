@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import msgspec
 
-from marin.execution.artifact import at_path, decode_result, encode_result
+from marin.execution.artifact import at_path, decode_result, encode_result, to_json
 from marin.processing.durable import write_whole
 from marin.training.arrays import save_arrays
 from marin.training.checkpoint import METRICS_FILE, PARAMS_FILE, SUMMARY_FILE, Checkpoint
@@ -57,7 +57,7 @@ def train(config: TrainLmConfig) -> Checkpoint:
 
 def _recipe(config: TrainLmConfig) -> dict[str, Any]:
     """What must not change between the two halves of a training: everything but where it runs and lies."""
-    recipe: dict[str, Any] = msgspec.to_builtins(config)
+    recipe: dict[str, Any] = to_json(config)
     for name in ("output_path", "device", "checkpoint_seconds", "validation", "eval_every"):
         del recipe[name]
     recipe["datasets"] = [{"content": d.cache.content_sha256, "weight": d.weight} for d in config.datasets]
