@@ -123,6 +123,15 @@ def test_a_plan_without_work_says_that_all_is_cached(count: int):
     )
 
 
+def test_what_is_not_needed_is_told_apart_from_what_is_cached():
+    raw = step("raw", lr=2.0)
+    model = step("model", raw)
+    planned = plan(model, built=(model, step("raw")))
+    assert render_plan(planned).splitlines()[-1] == "all 2 steps are cached or not needed: nothing to build"
+    text = Shown(planned).text
+    assert "warning: the recipe of raw@2026.07.01 has changed, but what was made from it is served as it was" in text
+
+
 @pytest.mark.parametrize("width", [40, 80, 200, None])
 def test_a_plan_never_cuts_an_address(width: int | None):
     long = step("checkpoints/" + "poet-" * 20 + "end")

@@ -81,7 +81,7 @@ def summary(plan: Plan) -> str:
     counts = {decision: len(plan.of(decision)) for decision in Decision}
     total = len(plan.steps)
     if total and counts[Decision.SERVE] + counts[Decision.SKIP] == total:
-        return f"{_all(total)} cached: nothing to build"
+        return f"{_all(total)} cached{' or not needed' if counts[Decision.SKIP] else ''}: nothing to build"
     parts = [f"{count} {_SUMMARY[decision]}" for decision, count in counts.items() if count]
     return f"{_steps(total)}: {', '.join(parts) or 'nothing to do'}"
 
@@ -157,7 +157,10 @@ def _warning_lines(plan: Plan) -> Iterator[Line]:
     told = [step for step in plan.steps.values() if step.changes or step.notes]
     for step in told[:LISTED_WARNINGS]:
         if step.changes:
-            yield Line(f"warning: {step.id} is served as it was built, but its recipe has changed since:", "warning")
+            what = "it" if step.decision is Decision.SERVE else "what was made from it"
+            yield Line(
+                f"warning: the recipe of {step.id} has changed, but {what} is served as it was built:", "warning"
+            )
             yield from (Line(f"    {change}", "warning") for change in step.changes)
             yield Line(f"  {REMEDY}", "warning")
         yield from (Line(f"note: {step.id}: {note}", "warning") for note in step.notes)
