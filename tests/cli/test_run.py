@@ -49,9 +49,7 @@ def test_a_script_without_targets_is_told_how_to_have_some(tmp_path: Path):
 
 
 def test_a_script_that_runs_by_itself_does_so_with_the_options(tmp_path: Path):
-    text = (
-        "from marin.execution.runner import run\n(made,) = run(poems())\nprint(made.path)\nspare = poems('spare')\n"
-    )
+    text = "from marin.execution.runner import run\n(made,) = run(poems())\nprint(made.path)\nspare = poems('spare')\n"
     path = script(tmp_path, text)
     planned = marin(tmp_path, "plan", path, "--prefix", "store", "--json")
     assert json.loads(planned.stdout)["targets"] == ["raw/poems@dev"]

@@ -85,6 +85,7 @@ def test_show_tells_all_and_no_secrets(tmp_path: Path, store: LocalStore):
         "deep": {"sizes": list(range(50))},
     }
     log = "model/2026.07.01/.logs/b1.log"
+    store.write(log, b"")
     put(
         store,
         "model@2026.07.01",
