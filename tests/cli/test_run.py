@@ -164,12 +164,13 @@ def test_a_changed_recipe_is_served_with_one_warning_and_a_new_version_is_built(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("how", ["write", "remote(write)"])
+@pytest.mark.parametrize("how", ["endless", "remote(endless)"])
 def test_a_stopped_run_says_so_and_ends_with_the_code_for_it(tmp_path: Path, number: int, code: int, how: str):
-    path = script(tmp_path, f"model = poems(run={how}, lines=1000, pause=0.1)\n")
-    process = start(tmp_path, "run", path)
+    ready = tmp_path / "ready"
+    endless = f"def endless(config):\n    Path({str(ready)!r}).touch()\n    time.sleep(1000)\n"
+    process = start(tmp_path, "run", script(tmp_path, f"{endless}model = poems(run={how})\n"))
     record = tmp_path / "marin_store/raw/poems/dev/.artifact.json"
-    until(lambda: record.exists() and '"building"' in record.read_text(), "the step is being built")
+    until(ready.exists, "the step runs")
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == code
