@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def train_config(output: Path, *caches: TokenizedCache, **changes: Any) -> Train
         num_train_steps=30,
         num_train_epochs=None,
         eval_every=10,
+        evals_per_run=None,
         seed=0,
         z_loss=0.0,
         precision="float32",
@@ -42,13 +44,20 @@ def train_config(output: Path, *caches: TokenizedCache, **changes: Any) -> Train
     return dataclasses.replace(config, **changes)
 
 
+def wait_for_signal() -> None:
+    """Until the training has noted a SIGTERM, which gives the signal its old handler back; a minute at most."""
+    deadline = time.monotonic() + 60
+    while signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def main(config_file: str, wait_after: int) -> None:
     """Train; after ``wait_after`` steps do nothing for long, so that a signal finds the training just there."""
 
     def watch(progress: Progress) -> None:
         print(f"{progress.done:.0f} {progress.note}", flush=True)
         if progress.done == wait_after and progress.note.startswith("loss"):
-            signal.pause()
+            wait_for_signal()
 
     with progress_sink(watch):
         train(msgspec.json.decode(Path(config_file).read_bytes(), type=TrainLmConfig))

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from tests.training.caches import tokenizer_identity
 
 from marin.errors import ConfigurationError, InvalidResourcesError
 from marin.execution.artifact import Artifact
@@ -18,6 +17,7 @@ from marin.training import defaults
 from marin.training.checkpoint import Checkpoint
 from marin.training.optimizers import AdamConfig
 from marin.training.train import DatasetConfig, TrainLmConfig, train_lm
+from tests.training.caches import tokenizer_identity
 
 
 def tokens(name="tokenized/poems"):
@@ -55,6 +55,7 @@ def test_what_is_left_out_is_filled_in_from_the_defaults():
         num_train_steps=None,
         num_train_epochs=1,
         eval_every=None,
+        evals_per_run=defaults.EVALS_PER_RUN,
         seed=0,
         z_loss=0.0,
         precision="float32",

@@ -13,8 +13,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tests.training.caches import cycle, make_cache
-from tests.training.runs import train_config
 
 from marin.errors import (
     CheckpointError,
@@ -28,6 +26,8 @@ from marin.training.evaluate import evaluate
 from marin.training.optimizers import AdamConfig
 from marin.training.train import DatasetConfig
 from marin.training.trainer import train
+from tests.training.caches import cycle, make_cache
+from tests.training.runs import train_config
 
 VOCAB = 32
 ROOT = Path(__file__).parents[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from marin.training.train import TrainLmConfig
 
 CHECKED_TOKENS = 100_000_000
 """So many tokens of each split are looked at before step 0 for ids that the vocabulary lacks; JAX would clamp them."""
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +52,13 @@ def prepare(config: TrainLmConfig) -> Prepared:
         _check_ids(reader, first.vocab_size)
     num_steps = _num_steps(config, data)
     for name, sequences, epochs in data.shares(num_steps):
-        _LOG.info("%s: %d sequences of %d tokens, %.2f epochs", name, sequences, config.seq_len, epochs)
+        print(f"train on {name}: {sequences:,} sequences of {config.seq_len} tokens, {epochs:.2f} epochs", flush=True)
     return Prepared(
         data=data,
         validation=validation,
         vocab_size=first.vocab_size,
         num_steps=num_steps,
-        eval_every=config.eval_every or -(-num_steps // defaults.EVALS_PER_RUN),
+        eval_every=config.eval_every or -(-num_steps // (config.evals_per_run or 1)),
     )
 
 

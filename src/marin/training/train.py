@@ -39,8 +39,8 @@ class DatasetConfig:
 class TrainLmConfig:
     """What ``marin.training.trainer.train`` is asked to do.
 
-    ``validation=None`` takes the validation splits of the data sets. ``eval_every=None`` validates
-    ``defaults.EVALS_PER_RUN`` times. Exactly one of steps and epochs is given.
+    ``validation=None`` takes the validation splits of the data sets. Of steps and epochs exactly one is given, as of
+    ``eval_every`` (steps) and ``evals_per_run``.
     """
 
     fingerprint_name: ClassVar[str] = "marin.TrainLmConfig"
@@ -55,6 +55,7 @@ class TrainLmConfig:
     num_train_steps: int | None
     num_train_epochs: int | float | None
     eval_every: int | None
+    evals_per_run: int | None
     seed: int
     z_loss: float
     precision: Precision
@@ -128,6 +129,7 @@ def train_lm(
             num_train_steps=num_train_steps,
             num_train_epochs=num_train_epochs,
             eval_every=eval_every,
+            evals_per_run=defaults.EVALS_PER_RUN if eval_every is None else None,
             seed=seed,
             z_loss=float(z_loss),
             precision=precision,

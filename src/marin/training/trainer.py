@@ -58,7 +58,7 @@ def train(config: TrainLmConfig) -> Checkpoint:
 def _recipe(config: TrainLmConfig) -> dict[str, Any]:
     """What must not change between the two halves of a training: everything but where it runs and lies."""
     recipe: dict[str, Any] = to_json(config)
-    for name in ("output_path", "device", "checkpoint_seconds", "validation", "eval_every"):
+    for name in ("output_path", "device", "checkpoint_seconds", "validation", "eval_every", "evals_per_run"):
         del recipe[name]
     recipe["datasets"] = [{"content": d.cache.content_sha256, "weight": d.weight} for d in config.datasets]
     return recipe
