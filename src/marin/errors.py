@@ -48,7 +48,8 @@
     ├── NonFiniteLossError
     └── CheckpointError
 
-``RunInterrupted`` stands apart: it is a ``KeyboardInterrupt``, so that ``except Exception`` does not swallow Ctrl-C.
+``RunInterrupted`` stands apart: ``except Exception`` does not swallow it, as it is a ``KeyboardInterrupt`` and a
+``SystemExit``.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ class RunError(MarinError):
 
 
 class RunInterrupted(KeyboardInterrupt, SystemExit):
-    """The run was stopped by SIGINT or SIGTERM; ``exit_code`` is 130 or 143, and ends a script that does not catch it."""
+    """The run was stopped by SIGINT or SIGTERM. A script that lets it pass ends with ``exit_code``, 130 or 143."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

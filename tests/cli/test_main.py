@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import MARIN, environment, marin, script
 
 from marin.cli.main import COMMANDS, main, parser_of
+from tests.cli.commands import MARIN, environment, marin, script
 
 
 def test_without_a_command_the_help_is_shown(tmp_path: Path):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.cli.commands import MARIN, Terminal, environment, marin, script, start, until
 
 BUILD = """

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import MARIN, Terminal, environment, marin, script, start, until
-from tests.execution.records import STRANGER, attempt, build, put
 
 from marin.execution.identity import parse_artifact_id
 from marin.execution.record import record_path
 from marin.storage.local import LocalStore
+from tests.cli.commands import MARIN, Terminal, environment, marin, script, start, until
+from tests.execution.records import STRANGER, attempt, build, put
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.execution.records import STRANGER, attempt, build, put
 
 from marin.errors import (
     CorruptRecordError,
@@ -20,6 +19,7 @@ from marin.execution.identity import parse_artifact_id
 from marin.execution.record import record_path
 from marin.storage.local import LocalStore
 from marin.storage.owner import Owner, this_process
+from tests.execution.records import STRANGER, attempt, build, put
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.execution.records import build
 
 from marin.errors import StoreError
 from marin.execution.artifact import Artifact
@@ -30,9 +29,10 @@ from marin.execution.graph import lower
 from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
 from marin.execution.meter import Meter, shortened
-from marin.execution.plan import Observation, Plan, make_plan
+from marin.execution.planning import Observation, Plan, make_plan
 from marin.execution.progress import Progress
 from marin.execution.record import Record, RecordedFingerprint, State
+from tests.execution.records import build
 
 Handle = ArtifactStep[Artifact]
 

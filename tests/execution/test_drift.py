@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.execution import golden_values
-from tests.execution.golden_values import Schedule, Size, scaler
-from tests.execution.test_fingerprint import VALUES
 
 from marin.execution.drift import Change, ChangeKind, compare
 from marin.execution.encoding import canonical
 from marin.execution.fingerprint import encode
 from marin.execution.lazy import ArtifactStep
 from marin.execution.showing import MAX_WIDTH, show
+from tests.execution import golden_values
+from tests.execution.golden_values import Schedule, Size, scaler
+from tests.execution.test_fingerprint import VALUES
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from marin.errors import FingerprintError
+from marin.execution import context
+from marin.execution.encoding import MAX_DEPTH
+from marin.execution.fingerprint import Fingerprint, absent_means, canonical, digest, encode, execution_only
+from marin.execution.lazy import ArtifactStep
 from tests.execution import golden_values
 from tests.execution.golden_values import (
     GOLDEN,
@@ -46,12 +52,6 @@ from tests.execution.golden_values import (
     halved,
     scaler,
 )
-
-from marin.errors import FingerprintError
-from marin.execution import context
-from marin.execution.encoding import MAX_DEPTH
-from marin.execution.fingerprint import Fingerprint, absent_means, canonical, digest, encode, execution_only
-from marin.execution.lazy import ArtifactStep
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.execution import remote_steps as steps
-from tests.executors.processes import MARK, eventually, marked
 
 from marin.errors import (
     ConfigurationError,
@@ -38,6 +36,8 @@ from marin.execution.remote_call import RemoteCall, check_sendable
 from marin.execution.step_body import Completed
 from marin.executors.executor import JobState
 from marin.executors.local import LocalExecutor
+from tests.execution import remote_steps as steps
+from tests.executors.processes import MARK, eventually, marked
 
 STEPS = "tests.execution.remote_steps"
 

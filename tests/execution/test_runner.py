@@ -24,7 +24,7 @@ from marin.errors import (
 from marin.execution.artifact import Artifact
 from marin.execution.lazy import ArtifactStep
 from marin.execution.options import RunOptions
-from marin.execution.plan import Decision
+from marin.execution.planning import Decision
 from marin.execution.runner import load, plan, resolve, run
 from tests.execution import pipelines
 from tests.execution.pipelines import Poems, Report, fail, poems, report
@@ -587,3 +587,48 @@ def test_an_artifact_that_can_not_be_read_back_is_not_published(options):
 
 def _writes_nothing(config):
     return Picky(size=1)
+
+
+# Secrets
+
+
+def _remember(config):
+    Path(config["output_path"], "poems.txt").write_text("rose")
+    return Poems(lines=1)
+
+
+def with_secret(secret):
+    return ArtifactStep(
+        name="raw/secret",
+        version="2026.07.01",
+        artifact_type=Poems,
+        run=_remember,
+        build_config=lambda ctx: {"output_path": ctx.output_path, "hf_token": secret, "eos_token": "</s>"},
+        runtime_args={"api_key": secret},
+    )
+
+
+def test_secrets_are_neither_recorded_nor_shown(options):
+    handle = with_secret("very-secret-1")
+    resolve(handle, options=options)
+    text = Path(options.prefix, handle.id.address, ".artifact.json").read_text()
+    assert "very-secret" not in text
+    assert "</s>" in text
+    changed = plan(with_secret("very-secret-2"), options=options).steps[handle.id]
+    assert changed.changes == ()
+    assert changed.notes == ("the recipe differs in a secret, which is not shown",)
+
+
+@dataclass(frozen=True)
+class Measured(Artifact):
+    losses: list[float]
+
+
+def _not_a_number(config):
+    return Measured(losses=[1.0, float("nan")])
+
+
+def test_a_result_that_json_can_not_hold_is_refused(options):
+    handle = ArtifactStep(name="x", version="2026.07.01", artifact_type=Measured, run=_not_a_number)
+    with pytest.raises(RunError, match=r"Measured\.losses\[1\] is infinite or not a number"):
+        resolve(handle, options=options)

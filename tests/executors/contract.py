@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.executors.processes import MARK, eventually, marked
 
 from marin.executors.executor import Executor, JobSpec
 from marin.executors.resources import ResourceConfig
+from tests.executors.processes import MARK, eventually, marked
 
 SpecMaker = Callable[..., JobSpec]
 

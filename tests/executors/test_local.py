@@ -8,13 +8,13 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.executors.contract import ExecutorContract
-from tests.executors.processes import MARK, eventually, marked, open_files, zombies_of
 
 from marin.errors import DeviceNotFoundError, StepError, StoreError
 from marin.executors.executor import JobSpec
 from marin.executors.local import LocalExecutor
 from marin.executors.resources import ResourceConfig
+from tests.executors.contract import ExecutorContract
+from tests.executors.processes import MARK, eventually, marked, open_files, zombies_of
 
 RUN = """
 import os, sys, time

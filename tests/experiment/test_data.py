@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processing.tokenize.small import stdlib_source, write_poems
 
 import marin.experiment.data
 import marin.training.train
@@ -28,6 +27,7 @@ from marin.processing.tokenize.cache import TokenCache
 from marin.processing.tokenize.tokenize import TokenizeConfig, TokenizedCache
 from marin.processing.tokenize.tokenizers import TokenizerSource
 from marin.processing.tokenize.train_tokenizer import train_tokenizer
+from tests.processing.tokenize.small import stdlib_source, write_poems
 
 VERSION = "2026.07.01"
 

@@ -3,7 +3,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import python, script
 
 from marin.errors import ConfigurationError, UnusedOverrideError
 from marin.execution.artifact import Artifact
@@ -11,6 +10,7 @@ from marin.execution.lazy import ArtifactStep
 from marin.execution.options import RunOptions
 from marin.execution.runner import TargetsCaptured, capture_targets
 from marin.experiment.main import Launch, build_options, experiment_main, launched
+from tests.cli.commands import python, script
 
 
 @dataclass(frozen=True)

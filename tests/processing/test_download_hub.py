@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processing.hub import Hub
 
 from marin.errors import DataError
 from marin.execution.artifact import at_path
 from marin.processing.download import DownloadedFile, HubDownload
 from marin.processing.download_hub import matching
 from marin.processing.hub import HubFile, Repository
+from tests.processing.hub import Hub
 
 FILES = {"README.md": b"# Poems", "data/a.parquet": b"rows" * 1000, "data/b.jsonl": b"{}\n"}
 

@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.processing.hub import Hub
-from tests.processing.tokenize.small import vocabulary
 
 from marin.errors import ConfigurationError
 from marin.processing.inputs import choose_files
 from marin.processing.sources import HubSource, hf
+from tests.processing.hub import Hub
+from tests.processing.tokenize.small import vocabulary
 
 FILES = {
     "README.md": b"# Poems",

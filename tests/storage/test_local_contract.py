@@ -1,10 +1,10 @@
 from pathlib import Path
 
 import pytest
-from tests.storage.contract import BuildStoreContract
 
 from marin.storage.local import LocalStore
 from marin.storage.store import BuildStore
+from tests.storage.contract import BuildStoreContract
 
 
 class TestLocalStore(BuildStoreContract):

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.storage.children import python
 
 from marin.errors import (
     AddressOccupiedError,
@@ -16,6 +15,7 @@ from marin.errors import (
     StoreReadOnlyError,
 )
 from marin.storage.local import LocalStore
+from tests.storage.children import python
 
 RECORD = "poems/dev/.artifact.json"
 BUILD = "poems/dev/.builds/b1"

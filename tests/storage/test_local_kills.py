@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.storage.children import python
 
 from marin.storage import folder as folders
 from marin.storage.local import LocalStore
+from tests.storage.children import python
 
 RECORD = "poems/dev/.artifact.json"
 BUILD = "poems/dev/.builds/b1"

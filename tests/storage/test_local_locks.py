@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.storage.children import running
 
 from marin.errors import (
     NotBuiltError,
@@ -20,6 +19,7 @@ from marin.errors import (
 )
 from marin.storage import folder as folders
 from marin.storage.local import LocalStore
+from tests.storage.children import running
 
 RECORD = "poems/dev/.artifact.json"
 BUILD = "poems/dev/.builds/b1"

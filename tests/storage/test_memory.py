@@ -1,8 +1,8 @@
 import pytest
-from tests.storage.contract import StoreContract
 
 from marin.storage.memory import MemoryStore
 from marin.storage.store import Store
+from tests.storage.contract import StoreContract
 
 
 class TestMemoryStore(StoreContract):

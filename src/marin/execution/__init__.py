@@ -1,6 +1,6 @@
 """Describe an artifact, decide whether it must be built, build it once.
 
-Read in this order: identity, lazy, context, fingerprint, record, plan, schedule, step_runner, runner.
+Read in this order: identity, lazy, context, fingerprint, record, planning, schedule, step_runner, runner.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -50,9 +50,11 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
         if holder is None or is_dead_here(holder.owner) or watch.expired(raw or b"", holder.ttl_seconds):
             if holder is not None:
                 run.reporter.noted(step.id, f"takes over from {describe(holder.owner)}, which is gone")
-            held = _take(run, step, raw, record)
-            if held is not None:
-                return held
+            with run.taking(step.id):
+                held = _take(run, step, raw, record)
+                if held is not None:
+                    run.held[step.id] = held
+                    return held
             continue
         if (name := describe(holder.owner)) != told:
             run.reporter.waiting(step.id, holder=name)

@@ -9,8 +9,9 @@ import msgspec
 
 from marin.execution.artifact import decode_result
 from marin.execution.graph import Step
-from marin.execution.observe import check_source, described_build, foreign_build, type_name
-from marin.execution.record import Build, RecordedFingerprint, timestamp
+from marin.execution.naming import class_name
+from marin.execution.observe import check_source, described_build, foreign_build, recorded_fingerprint
+from marin.execution.record import Build, timestamp
 from marin.execution.run_state import RunState
 
 
@@ -21,8 +22,6 @@ def adopted_build(run: RunState, step: Step, build_id: str) -> Build:
     path = source.path if "://" in source.path else os.path.abspath(os.path.expanduser(source.path))
     check_source(step.id, path)
     now = timestamp(datetime.datetime.now(datetime.UTC))
-    fingerprint = step.fingerprint()
-    recorded = RecordedFingerprint(scheme=fingerprint.scheme, digest=fingerprint.digest, payload=fingerprint.payload)
     provenance = dict(run.provenance())
     foreign = foreign_build(path)
     if foreign is None:
@@ -43,8 +42,8 @@ def adopted_build(run: RunState, step: Step, build_id: str) -> Build:
         build_id=build_id,
         data=inner,
         source=inner,
-        fingerprint=recorded,
-        artifact_type=type_name(step.artifact_type),
+        fingerprint=recorded_fingerprint(step),
+        artifact_type=class_name(step.artifact_type),
         result=result,
         manifest=made.manifest,
         started=now,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,7 +64,25 @@ def encode_result(artifact: Artifact) -> dict[str, Any]:
                 f"{type(artifact).__name__}.{spec.name} can't be kept in the record: {fault}. "
                 "Fields of an artifact are JSON values or dataclasses of them"
             ) from fault
+        if where := _not_finite(result[spec.name], spec.name):
+            raise OutputError(
+                f"{type(artifact).__name__}.{where} is infinite or not a number, which JSON can't hold: "
+                "return None for it"
+            )
     return result
+
+
+def _not_finite(value: Any, path: str) -> str | None:
+    """The path to a float that JSON has no form for."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else path
+    if isinstance(value, dict):
+        inner = ((f"{path}.{key}", each) for key, each in value.items())
+    elif isinstance(value, list | tuple):
+        inner = ((f"{path}[{index}]", each) for index, each in enumerate(value))
+    else:
+        return None
+    return next((found for where, each in inner if (found := _not_finite(each, where))), None)
 
 
 def to_json(value: Any) -> Any:

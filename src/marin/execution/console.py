@@ -18,8 +18,8 @@ from typing import Any, TextIO, cast
 from marin.execution.events import FailedStep, Outcome, Reporter, SilentReporter
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import Meter, duration
-from marin.execution.plan import Plan
 from marin.execution.plan_text import SMALL_PLAN, Line, opening_lines, paint, plan_as_json, render_plan
+from marin.execution.planning import Plan
 from marin.execution.progress import Progress
 from marin.execution.tally import Tally, failure_text
 

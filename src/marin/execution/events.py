@@ -8,7 +8,7 @@ from typing import Protocol
 
 from marin.execution.failure import Failure
 from marin.execution.identity import ArtifactId
-from marin.execution.plan import Plan
+from marin.execution.planning import Plan
 from marin.execution.progress import Progress
 
 

@@ -24,7 +24,7 @@ Step = ArtifactStep[Any]
 class StepGraph:
     """Steps by id, every step after its dependencies; and which of them were asked for."""
 
-    steps: Mapping[ArtifactId, Step]
+    steps: dict[ArtifactId, Step]
     deps: Mapping[ArtifactId, tuple[ArtifactId, ...]]
     targets: tuple[ArtifactId, ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import msgspec
 
@@ -115,7 +115,7 @@ class LeaseKeeper:
         self._stopped = False
 
     @contextlib.contextmanager
-    def keep(self, held: HeldRecord, renewed: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def keep(self, held: HeldRecord, renewed: Callable[[], None] = lambda: None) -> Generator[None]:
         """Renew ``held`` while inside; ``renewed`` is called after each renewal that succeeded."""
         with self._changed:
             self._held[held] = renewed

@@ -192,7 +192,8 @@ class ArtifactStep(Generic[T]):
             raise ConfigurationError(
                 f"{self.id}: run is {type(function).__name__}, which can't be called: {function!r}"
             )
-        if not (isinstance(self.artifact_type, type) and issubclass(self.artifact_type, Artifact)):
+        kind: Any = self.artifact_type
+        if not (isinstance(kind, type) and issubclass(kind, Artifact)):
             raise ConfigurationError(f"{self.id}: artifact_type={self.artifact_type!r} is not a subclass of Artifact")
         if self.expected_fingerprint is not None and not _EXPECTED.fullmatch(self.expected_fingerprint):
             raise ConfigurationError(
@@ -245,7 +246,7 @@ def _own_fields(step: ArtifactStep[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _caller() -> str:
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # inspect.stack reads source files; a handle must not
     while frame.f_back is not None and (
         frame.f_code.co_filename == "<string>" or _is_ours(frame.f_globals.get("__name__", ""))
     ):

@@ -20,8 +20,8 @@ from marin.execution.console import SLOW_SECONDS
 from marin.execution.events import FailedStep, Outcome
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import Meter, duration, shortened
-from marin.execution.plan import Plan
 from marin.execution.plan_text import SMALL_PLAN, Line, Tone, opening_lines
+from marin.execution.planning import Plan
 from marin.execution.progress import Progress
 from marin.execution.tally import Tally, failure_text
 

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from marin.errors import CorruptRecordError, MarinError, NotBuiltError, SourceMissingError, StoreError
-from marin.execution.artifact import Artifact, decode_result, encode_result
+from marin.execution.artifact import decode_result, encode_result
 from marin.execution.graph import Step, StepGraph
 from marin.execution.identity import ArtifactId
-from marin.execution.plan import Observation
+from marin.execution.naming import class_name
+from marin.execution.planning import Observation
+from marin.execution.provenance import redacted_payload
 from marin.execution.record import (
     MANIFEST_NAME,
     Build,
@@ -110,17 +112,12 @@ def foreign_build(path: str) -> tuple[Record, Build] | None:
 def described_build(step: Step, path: str, config: Mapping[str, Any], *, build_id: str, now: str = "") -> Build:
     """A build that says of bare data at ``path`` what its type can read from it and what ``config`` adds."""
     artifact = step.artifact_type.from_source(path, config)
-    fingerprint = step.fingerprint()
     return Build(
         build_id=build_id,
         data=path,
         source=path,
-        fingerprint=RecordedFingerprint(
-            scheme=fingerprint.scheme,
-            digest=fingerprint.digest,
-            payload={} if step.pin is not None else fingerprint.payload,
-        ),
-        artifact_type=type_name(step.artifact_type),
+        fingerprint=recorded_fingerprint(step) if step.pin is None else _no_fingerprint(step),
+        artifact_type=class_name(step.artifact_type),
         result=encode_result(artifact),
         started=now,
         finished=now,
@@ -128,10 +125,20 @@ def described_build(step: Step, path: str, config: Mapping[str, Any], *, build_i
     )
 
 
+def recorded_fingerprint(step: Step) -> RecordedFingerprint:
+    """The fingerprint as it is kept: the hash of the whole recipe, and its JSON without secrets."""
+    fingerprint = step.fingerprint()
+    return RecordedFingerprint(
+        scheme=fingerprint.scheme, digest=fingerprint.digest, payload=redacted_payload(fingerprint.payload)
+    )
+
+
+def _no_fingerprint(step: Step) -> RecordedFingerprint:
+    """Of bare data nobody knows the recipe: nothing to compare with."""
+    fingerprint = step.fingerprint()
+    return RecordedFingerprint(scheme=fingerprint.scheme, digest=fingerprint.digest, payload={})
+
+
 def check_type(step: Step, build: Build, what: str) -> None:
     """Raise ``ArtifactTypeError`` unless the result of ``build`` fits the type that the handle asks for."""
     decode_result(step.artifact_type, build.result, what=f"{what} (a {build.artifact_type})")
-
-
-def type_name(artifact_type: type[Artifact]) -> str:
-    return f"{artifact_type.__module__}:{artifact_type.__qualname__}"

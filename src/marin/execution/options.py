@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -66,7 +66,7 @@ def ambient_options() -> RunOptions:
 
 
 @contextlib.contextmanager
-def run_options(options: RunOptions) -> Iterator[RunOptions]:
+def run_options(options: RunOptions) -> Generator[RunOptions]:
     """Runs that are started inside, and say nothing else, use ``options``: how the command line reaches a script."""
     token = _OPTIONS.set(options)
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from marin.errors import MarinError
-from marin.execution.plan import Decision, Plan, PlannedStep
+from marin.execution.planning import Decision, Plan, PlannedStep
 
 Tone = Literal["plain", "dim", "good", "warning", "error", "strong"]
 

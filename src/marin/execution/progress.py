@@ -7,7 +7,7 @@ installs a sink. Without one, reports go nowhere.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -25,20 +25,32 @@ class Progress:
 Sink = Callable[[Progress], None]
 
 _SINK: ContextVar[Sink | None] = ContextVar("marin_progress_sink", default=None)
+_PROCESS_SINK: list[Sink] = []
+"""For threads that a step starts itself, in a process that runs this one step: they don't see ``_SINK``."""
 
 
 def report(done: float, total: float = 0, unit: str = "", note: str = "") -> None:
     """Say how far the running step is. Cheap: call it as often as you like, it is thinned out where it is shown."""
-    sink = _SINK.get()
+    sink = _SINK.get() or (_PROCESS_SINK[-1] if _PROCESS_SINK else None)
     if sink is not None:
         sink(Progress(done, total, unit, note))
 
 
 @contextlib.contextmanager
-def progress_sink(sink: Sink) -> Iterator[None]:
+def progress_sink(sink: Sink) -> Generator[None]:
     """Send the reports made inside to ``sink``."""
     token = _SINK.set(sink)
     try:
         yield
     finally:
         _SINK.reset(token)
+
+
+@contextlib.contextmanager
+def process_progress_sink(sink: Sink) -> Generator[None]:
+    """Send all reports of this process to ``sink``, from whichever thread: for a process that runs one step."""
+    _PROCESS_SINK.append(sink)
+    try:
+        yield
+    finally:
+        _PROCESS_SINK.remove(sink)

@@ -156,6 +156,11 @@ def redact_values(value: Any, secrets: Iterable[str] = ()) -> Any:
     return value
 
 
+def redacted_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON of a fingerprint without secrets, as it is kept and shown."""
+    return redact_values(payload, secret_values(os.environ))
+
+
 def _words(name: str) -> str:
     return _CAMEL.sub("-", name).lower().replace("_", "-")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,9 @@ from marin.execution.options import RunOptions
 from marin.execution.record import Build, data_path
 from marin.executors.executor import Executor
 from marin.storage.store import BuildStore
+
+TAKE_SECONDS = 5.0
+"""How long a stopped run waits for leases that are just being taken; a store that hangs must not hold it up."""
 
 
 class Stopped(Exception):  # not an error: the run was told to stop
@@ -38,7 +43,25 @@ class RunState:
     stop: threading.Event = field(default_factory=threading.Event)
     kill: threading.Event = field(default_factory=threading.Event)
     held: dict[ArtifactId, HeldRecord] = field(default_factory=dict[ArtifactId, HeldRecord])
+    _takers: set[ArtifactId] = field(default_factory=set[ArtifactId])
     steps: Mapping[ArtifactId, Step] = field(default_factory=dict[ArtifactId, Step])
+
+    @contextlib.contextmanager
+    def taking(self, id_: ArtifactId) -> Generator[None]:
+        """Between the moment a lease may be ours and the moment ``held`` says so. Raises ``Stopped`` after a stop."""
+        self._takers.add(id_)
+        try:
+            if self.stop.is_set():
+                raise Stopped
+            yield
+        finally:
+            self._takers.discard(id_)
+
+    def wait_for_takers(self) -> None:
+        """After a stop: until ``held`` has every lease that was taken."""
+        deadline = time.monotonic() + TAKE_SECONDS
+        while self._takers and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def artifact(self, id_: ArtifactId) -> Artifact:
         """The typed artifact that this run uses for ``id_``."""

@@ -12,12 +12,12 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from marin.errors import ConfigurationError, MarinError, NotBuiltError, RunError, RunInterrupted
 from marin.execution import provenance
@@ -31,7 +31,7 @@ from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
 from marin.execution.observe import build_url, observe, observe_step
 from marin.execution.options import RunOptions, ambient_options, is_durable, usable_cores
-from marin.execution.plan import Decision, Plan, make_plan
+from marin.execution.planning import Decision, Plan, make_plan
 from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import check_sendable
 from marin.execution.schedule import Schedule
@@ -60,7 +60,7 @@ _CAPTURE: ContextVar[CapturedTargets | None] = ContextVar("marin_capture", defau
 
 
 @contextlib.contextmanager
-def capture_targets() -> Iterator[CapturedTargets]:
+def capture_targets() -> Generator[CapturedTargets]:
     """Inside, ``run`` and ``resolve`` do nothing: they note their handles and raise ``TargetsCaptured``."""
     caught = CapturedTargets()
     token = _CAPTURE.set(caught)
@@ -118,10 +118,14 @@ def run(*handles: Step, options: RunOptions | None = None, reporter: Reporter | 
     options = options or ambient_options()
     prefix, store = _open(options)
     planned = _plan(store, lower(*handles), options)
-    shown = _OneAtATime(reporter or default_reporter())
+    shown = cast("Reporter", _OneAtATime(reporter or default_reporter()))
     shown.planned(planned, prefix=prefix.location, origin=prefix.origin, hint=prefix.hint)
     executor = LocalExecutor()
-    _refuse(planned, executor)
+    try:
+        _refuse(planned, executor)
+    except BaseException:
+        shown.ended(interrupted=False)
+        raise
     state = RunState(
         store=store,
         options=options,
@@ -130,7 +134,7 @@ def run(*handles: Step, options: RunOptions | None = None, reporter: Reporter | 
         reporter=shown,
         executor=executor,
         keeper=LeaseKeeper(options.lease_seconds),
-        provenance=_once(lambda: provenance.capture(os.environ, _argv(), Path.cwd())),
+        provenance=_once(lambda: provenance.capture(os.environ, sys.orig_argv, Path.cwd())),
         steps=planned.graph.steps,
     )
     for step in planned.of(Decision.SERVE):
@@ -181,10 +185,6 @@ def _refuse(planned: Plan, executor: Executor) -> None:
         raise errors[0]
     if errors:
         raise ExceptionGroup(f"{len(errors)} steps can't be run as they are", errors)
-
-
-def _argv() -> list[str]:
-    return list(sys.argv)
 
 
 def _once(function: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
@@ -321,12 +321,13 @@ class _Run:
         in_process = {id_ for id_ in self.schedule.running if isinstance(steps[id_].run, RemoteFunction)}
         while in_process & self.schedule.running:
             self._take_in(self.ended.get())
+        self.state.wait_for_takers()
         for id_, held in list(self.state.held.items()):
             if id_ in self.schedule.running:
                 held.fail("interrupted", None, None)
 
     @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _signals(self) -> Generator[None]:
         """SIGINT and SIGTERM stop the run; a second one ends the steps at once. Only on the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield

@@ -22,8 +22,10 @@ from marin.execution.events import Outcome
 from marin.execution.failure import Failure
 from marin.execution.graph import Step
 from marin.execution.held_record import HeldRecord
-from marin.execution.observe import type_name
+from marin.execution.naming import class_name
+from marin.execution.observe import recorded_fingerprint
 from marin.execution.progress import Progress, progress_sink
+from marin.execution.provenance import redact_text, redact_values
 from marin.execution.recipe import check_pure
 from marin.execution.record import (
     BUILDS_FOLDER,
@@ -31,7 +33,6 @@ from marin.execution.record import (
     Build,
     Input,
     ManifestSummary,
-    RecordedFingerprint,
     build_folder,
     data_path,
     log_path,
@@ -69,7 +70,6 @@ def make(run: RunState, step: Step) -> Made:
         taken = take_or_wait(run, step)
         if isinstance(taken, Build):
             return Made(taken, Outcome.REUSED)
-        run.held[step.id] = taken
         try:
             return _Attempt(run, step, taken).run_and_publish()
         except LeaseLostError as lost:
@@ -221,17 +221,14 @@ class _Attempt:
 
     def _publish(self, completed: Completed) -> Build:
         moves = self.run.store.publishes_by_moving and not self.step.id.is_mutable
-        fingerprint = self.step.fingerprint()
         has_log = isinstance(self.step.run, RemoteFunction)
         build = Build(
             build_id=self.build_id,
             data="." if moves else f"{BUILDS_FOLDER}/{self.build_id}",
-            fingerprint=RecordedFingerprint(
-                scheme=fingerprint.scheme, digest=fingerprint.digest, payload=fingerprint.payload
-            ),
-            artifact_type=type_name(self.step.artifact_type),
+            fingerprint=recorded_fingerprint(self.step),
+            artifact_type=class_name(self.step.artifact_type),
             result=completed.result,
-            runtime_args={key: _readable(value) for key, value in self.step.runtime_args.items()},
+            runtime_args=redact_values({key: _readable(value) for key, value in self.step.runtime_args.items()}),
             deps=self.held.attempt.inputs,
             manifest=ManifestSummary(
                 files=completed.manifest.files, bytes=completed.manifest.bytes, digest=completed.manifest.digest
@@ -252,7 +249,8 @@ class _Attempt:
         if not isinstance(self.step.run, RemoteFunction):
             self._write_log("".join(traceback.format_exception(fault)))
         failure = Failure.from_exception(fault)
-        return self.held.fail(f"{failure.error}: {failure.message}", failure.frame, self._existing_log())
+        error = redact_text(f"{failure.error}: {failure.message}")
+        return self.held.fail(error, failure.frame, self._existing_log())
 
     def _existing_log(self) -> str | None:
         return self.log if os.path.exists(self.run.store.url(self.log)) else None

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from marin.execution.events import FailedStep, Outcome
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import duration
-from marin.execution.plan import Decision, Plan
 from marin.execution.plan_text import Line, summary
+from marin.execution.planning import Decision, Plan
 from marin.execution.record import data_path
 
 _LISTED_TARGETS = 10

@@ -20,7 +20,7 @@ from marin.errors import RunInterrupted
 from marin.execution import job_files
 from marin.execution.failure import Failure
 from marin.execution.job_files import Outcome
-from marin.execution.progress import Progress, progress_sink
+from marin.execution.progress import Progress, process_progress_sink
 from marin.execution.step_body import Completed, execute, load_function
 
 PROGRESS_SECONDS = 0.25
@@ -67,7 +67,7 @@ def main(folder: str) -> int:
     progress = ProgressFile(folder)
     try:
         signal.signal(signal.SIGTERM, _interrupt)
-        with progress_sink(progress.report):
+        with process_progress_sink(progress.report):
             outcome = Outcome(ended="completed", completed=_run(folder))
     except BaseException as fault:  # noqa: BLE001  # whatever it is, sys.exit as well: the supervisor is told
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -15,16 +15,6 @@ import cloudpickle
 import numpy as np
 import pytest
 import tokenizers
-from tests.processing.tokenize.small import (
-    BYTES,
-    POEMS,
-    config,
-    stdlib_files,
-    stdlib_source,
-    tree,
-    vocabulary_file,
-    write_poems,
-)
 
 from marin.errors import BadRecordError, ConfigurationError, DataError, StorageFullError
 from marin.execution.artifact import at_path
@@ -37,6 +27,16 @@ from marin.processing.tokenize.cache import TokenCache
 from marin.processing.tokenize.encoder import load_encoder
 from marin.processing.tokenize.manifest import read_manifest
 from marin.processing.tokenize.tokenize import TokenizeConfig
+from tests.processing.tokenize.small import (
+    BYTES,
+    POEMS,
+    config,
+    stdlib_files,
+    stdlib_source,
+    tree,
+    vocabulary_file,
+    write_poems,
+)
 
 
 def documents(root: Path, split: str = "train") -> list[list[int]]:

@@ -10,11 +10,11 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.processing.tokenize.small import BYTES, POEMS, stdlib_files, vocabulary, vocabulary_file
 
 from marin.errors import ConfigurationError
 from marin.processing.tokenize.encoder import ByteEncoder, Encoder, HuggingFaceEncoder, load_encoder
 from marin.processing.tokenize.tokenizers import TokenizerSource
+from tests.processing.tokenize.small import BYTES, POEMS, stdlib_files, vocabulary, vocabulary_file
 
 FILE = TokenizerSource(kind="file", location="tokenizer.json")
 EXACT_TEXT = st.text(st.characters(exclude_categories=["Cs"]))

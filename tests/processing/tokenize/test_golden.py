@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.processing.tokenize.small import POEMS, config, write_poems
 
 from marin.processing.tokenize.build import tokenize
 from marin.processing.tokenize.cache import TokenCache, check_cache
 from marin.processing.tokenize.encoder import ByteEncoder
 from marin.processing.tokenize.manifest import Manifest, read_manifest
 from marin.processing.tokenize.tokenize import TokenizedCache
+from tests.processing.tokenize.small import POEMS, config, write_poems
 
 GOLDEN = str(Path(__file__).parent / "golden" / "cache")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.processing.tokenize.small import POEMS, stdlib_files, stdlib_source, write_poems
 
 from marin.errors import BadRecordError, DataError
 from marin.execution.artifact import at_path
@@ -19,6 +18,7 @@ from marin.processing.sources import FileSource
 from marin.processing.tokenize.encoder import load_encoder
 from marin.processing.tokenize.tokenizers import TokenizerSource, TrainTokenizerConfig
 from marin.processing.tokenize.train_tokenizer import train_tokenizer
+from tests.processing.tokenize.small import POEMS, stdlib_files, stdlib_source, write_poems
 
 
 def config(output_path: Path, source: FileSource, **changes: Any) -> TrainTokenizerConfig:

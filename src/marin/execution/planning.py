@@ -11,6 +11,7 @@ from marin.execution.drift import Change, compare
 from marin.execution.fingerprint import Fingerprint
 from marin.execution.graph import Step, StepGraph
 from marin.execution.identity import ArtifactId
+from marin.execution.provenance import redacted_payload
 from marin.execution.record import Build, Record, RecordedFingerprint, State
 from marin.storage.owner import describe
 
@@ -170,7 +171,8 @@ def _drift(step: Step, fingerprint: Fingerprint, build: Build | None) -> dict[st
         return {"notes": (f"recorded with an older scheme of fingerprints ({schemes}): not compared",)}
     if recorded.digest == fingerprint.digest or (step.pin is not None and not recorded.payload):
         return {}
-    return {"changes": compare(recorded.payload, fingerprint.payload)}
+    changes = compare(recorded.payload, redacted_payload(fingerprint.payload))
+    return {"changes": changes} if changes else {"notes": ("the recipe differs in a secret, which is not shown",)}
 
 
 def _check_expected(step: Step, fingerprint: Fingerprint, build: Build | None) -> None:
