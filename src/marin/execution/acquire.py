@@ -85,6 +85,7 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
         fingerprint_scheme=fingerprint.scheme,
         fingerprint_digest=fingerprint.digest,
         started=timestamp(now),
+        inputs=run.inputs(step),
         lease=Lease(
             owner=this_process(),
             nonce=secrets.token_hex(8),

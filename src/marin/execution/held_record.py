@@ -52,12 +52,6 @@ class HeldRecord:
                 return self._swap(msgspec.structs.replace(self._record, attempt=attempt), attempt)
         return False
 
-    def note_inputs(self, attempt: Attempt) -> None:
-        """Record what the attempt reads. Raises ``LeaseLostError``."""
-        with self._lock:
-            if not self._swap(msgspec.structs.replace(self._record, attempt=attempt), attempt):
-                raise self.lost()
-
     def publish(self, build: Build, moved_from: str | None) -> None:
         """Make ``build`` the artifact. ``moved_from``: the folder whose entries move up to the address first.
 

@@ -58,8 +58,11 @@ def _payload(step: ArtifactStep[Any]) -> dict[str, JSON]:
 
 
 def check_pure(step: ArtifactStep[Any]) -> None:
-    """Raise ``ImpureConfigError``, naming what differs, unless ``build_config`` gives the same config twice."""
-    changes = compare(recipe_payload(step), recipe_payload(step))
+    """Raise ``ImpureConfigError``, naming what differs, unless ``build_config`` gives the same config as before.
+
+    "Before" is when the fingerprint was taken, at the latest now.
+    """
+    changes = compare(step.fingerprint().payload, recipe_payload(step))
     if changes:
         listed = "\n".join(f"  {change}" for change in changes[:5])
         raise ImpureConfigError(

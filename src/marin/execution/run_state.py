@@ -15,7 +15,7 @@ from marin.execution.graph import Step
 from marin.execution.held_record import HeldRecord, LeaseKeeper
 from marin.execution.identity import ArtifactId
 from marin.execution.options import RunOptions
-from marin.execution.record import Build, data_path
+from marin.execution.record import Build, Input, data_path
 from marin.executors.executor import Executor
 from marin.storage.store import BuildStore
 
@@ -45,6 +45,18 @@ class RunState:
     held: dict[ArtifactId, HeldRecord] = field(default_factory=dict[ArtifactId, HeldRecord])
     _takers: set[ArtifactId] = field(default_factory=set[ArtifactId])
     steps: Mapping[ArtifactId, Step] = field(default_factory=dict[ArtifactId, Step])
+
+    def inputs(self, step: Step) -> tuple[Input, ...]:
+        """Which build of each dependency this run uses for ``step``, as it is recorded."""
+        return tuple(
+            Input(
+                name=id_.name,
+                version=id_.version,
+                build_id=self.builds[id_].build_id,
+                path=data_path(id_.address, self.builds[id_]),
+            )
+            for id_ in dict.fromkeys(dep.id for dep in step.deps)
+        )
 
     @contextlib.contextmanager
     def taking(self, id_: ArtifactId) -> Generator[None]:

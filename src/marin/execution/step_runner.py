@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from marin.errors import LeaseLostError, StepError
 from marin.execution.acquire import take_or_wait
 from marin.execution.adopt import adopted_build
@@ -31,7 +29,6 @@ from marin.execution.record import (
     BUILDS_FOLDER,
     LOGS_FOLDER,
     Build,
-    Input,
     ManifestSummary,
     build_folder,
     data_path,
@@ -116,7 +113,6 @@ class _Attempt:
 
     def _run_step(self) -> Completed:
         config = self._config()
-        self._note_inputs()
         remote = self.step.run if isinstance(self.step.run, RemoteFunction) else None
         self.run.reporter.started(self.step.id, log=self.run.store.url(self.log) if remote is not None else None)
         if remote is not None:
@@ -150,22 +146,6 @@ class _Attempt:
         )
         config = self.step.build_config(context)
         return {} if config is None else config
-
-    def _note_inputs(self) -> None:
-        if self.step.deps:
-            attempt = msgspec.structs.replace(self.held.attempt, inputs=self._inputs())
-            self.held.note_inputs(attempt)
-
-    def _inputs(self) -> tuple[Input, ...]:
-        return tuple(
-            Input(
-                name=id_.name,
-                version=id_.version,
-                build_id=self.run.builds[id_].build_id,
-                path=data_path(id_.address, self.run.builds[id_]),
-            )
-            for id_ in dict.fromkeys(dep.id for dep in self.step.deps)
-        )
 
     def _run_in_process(self, remote: RemoteFunction, config: Any) -> Completed:
         self._make_logs_folder()

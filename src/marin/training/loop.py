@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,9 @@ from marin.training.prepare import Prepared
 from marin.training.rolling import RollingCheckpoints
 from marin.training.train import TrainLmConfig
 from marin.training.update import Measured, TrainState, make_update, new_state
+
+RECENT_STEPS = 20
+"""The progress shows the mean loss of so many steps: that of a single batch jumps about."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,6 +52,7 @@ class TrainingLoop:
         self._evaluate_batch = make_evaluate_batch(config.model, config.precision)
         self._pending: tuple[int, Measured] | None = None
         self._speed = _Speed(config.batch_size * config.seq_len)
+        self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
         self._saved_at = time.monotonic()
 
     def run(self) -> tuple[NamedArrays, list[dict[str, Any]]]:
@@ -123,7 +129,8 @@ class TrainingLoop:
                 "tokens_per_second": tokens_per_second,
             }
         )
-        self._report(step + 1, f"loss {loss:.2f} · {tokens_per_second:,.0f} tok/s")
+        self._recent.append(loss)
+        self._report(step + 1, f"loss {fmean(self._recent):.2f} · {tokens_per_second:,.0f} tok/s")
 
     def _report(self, done: int, note: str) -> None:
         report(done, self._prepared.num_steps, "steps", note)
