@@ -129,6 +129,7 @@ def test_the_record_tells_how_the_artifact_was_made(options):
         }
     ]
     assert build["runtime_args"] == {"device": "cpu"}
+    assert build["config"] == {"output_path": "{output_path}", "poems": "{artifact:raw/poems@2026.07.01}"}
     assert build["manifest"]["files"] == 1
     assert build["provenance"]["user"]
 

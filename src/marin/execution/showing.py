@@ -48,6 +48,31 @@ def show_both(old: JSON, new: JSON) -> tuple[str, str]:
     return _shortened(before, cut), _shortened(after, cut)
 
 
+def plain(encoded: JSON) -> Any:
+    """An encoded config as people write it in JSON or YAML; types that those don't have become text.
+
+    >>> plain({"object": "my:Config", "fields": {"lr": {"float": "0.5"}, "out": {"placeholder": "output_path"}}})
+    {'lr': 0.5, 'out': '{output_path}'}
+    """
+    if isinstance(encoded, list):
+        return [plain(member) for member in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    match encoded:
+        case {"float": str(number)} if number not in ("nan", "inf", "-inf"):
+            return float(number)
+        case {"placeholder": str(token)}:
+            return f"{{{token}}}"
+        case {"template": list(parts)}:
+            return "".join(part if isinstance(part, str) else str(plain(part)) for part in parts)
+        case {"tuple": list(members)}:
+            return plain(members)
+        case {"dict": dict(members)} | {"object": str(), "fields": dict(members)}:
+            return {key: plain(member) for key, member in members.items()}
+        case _:
+            return _Text(qualified=False).of(encoded)
+
+
 def _shortened(text: str, start: int = 0) -> str:
     text = f"…{text[start + 1 :]}" if start > 0 else text
     return text if len(text) <= MAX_WIDTH else f"{text[: MAX_WIDTH - 1]}…"

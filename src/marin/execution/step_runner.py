@@ -38,6 +38,7 @@ from marin.execution.record import (
 from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import RemoteCall
 from marin.execution.run_state import RunState, Stopped
+from marin.execution.showing import plain
 from marin.execution.step_body import Completed, execute, load_function
 
 POLL_SECONDS = 0.1
@@ -202,12 +203,14 @@ class _Attempt:
     def _publish(self, completed: Completed) -> Build:
         moves = self.run.store.publishes_by_moving and not self.step.id.is_mutable
         has_log = isinstance(self.step.run, RemoteFunction)
+        fingerprint = recorded_fingerprint(self.step)
         build = Build(
             build_id=self.build_id,
             data="." if moves else f"{BUILDS_FOLDER}/{self.build_id}",
-            fingerprint=recorded_fingerprint(self.step),
+            fingerprint=fingerprint,
             artifact_type=class_name(self.step.artifact_type),
             result=completed.result,
+            config=plain(fingerprint.payload.get("config")),
             runtime_args=redact_values({key: _readable(value) for key, value in self.step.runtime_args.items()}),
             deps=self.held.attempt.inputs,
             manifest=ManifestSummary(
