@@ -14,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ LANGUAGES = ("python", "sh", "text")
 PAGE_SECONDS = 180
 END_OF_BLOCK = "\x1e"
 
-OTHER_COMMANDS = {"git", "cat", "source", "export", "pip"}
+OTHER_COMMANDS = {"git", "source", "export"}
 """What shell blocks may show beside ``marin``, ``make`` and ``python``."""
 
 
@@ -183,7 +184,12 @@ def _check_command(line: str) -> None:
         assert set(chosen) <= set(targets)
     elif program == "python" and rest[:2] == ["-m", "pytest"]:
         for word in rest[2:]:
-            assert word.startswith("-") or (ROOT / word.partition("::")[0]).exists(), word
+            assert "/" not in word or (ROOT / word.partition("::")[0]).exists(), word
+    elif program == "python3":
+        assert rest[:2] == ["-m", "venv"]
+    elif program == "pip":
+        for extra in re.findall(r"\[(.*)\]", line)[0].split(","):
+            assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     elif program == "python":
         assert (ROOT / rest[0]).is_file()
         parser = argparse.ArgumentParser()
@@ -213,6 +219,8 @@ def test_commands_that_a_page_shows_exist_with_their_options(page, monkeypatch):
         "make everything",
         "python examples/99_absent.py",
         "python examples/01_first_pipeline.py --fast",
+        "python -m pytest tests/execution/test_absent.py",
+        "pip install -e '.[everything]'",
         'du -sh "$(marin path)"',
         "frobnicate",
     ],
