@@ -40,4 +40,4 @@ if __name__ == "__main__":
     packed = 8 * sum(len(zlib.compress(text, 9)) for text in texts) / sum(map(len, texts))
     before, after = model.initial_validation.bits_per_byte, model.validation.bits_per_byte
     print(f"bits per byte of the held-out modules: {before:.3f} untrained, {after:.3f} trained; zlib -9: {packed:.3f}")
-    print("next: run this again; change lr and run; change version= below and run; or run with --version dev")
+    print("next: run this again; change lr and run; give it another version= and run; or run with --version dev")

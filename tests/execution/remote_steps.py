@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import math
 import os
 import signal
 import subprocess
@@ -55,7 +54,7 @@ def see(name: str) -> Count:
         "environment": lambda: repr(dict(os.environ)),
         "modules": lambda: " ".join(sys.modules),
     }
-    return Count(value=math.nan, seen=seen[name]())
+    return Count(value=1.5, seen=seen[name]())
 
 
 def write(path: str) -> Count:

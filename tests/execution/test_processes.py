@@ -341,7 +341,8 @@ def test_partial_work_of_another_recipe_is_not_taken_over(runs):
             slow(config)
         one = step(resumable, resumable=True)
         from dataclasses import replace
-        one = replace(one, build_config=lambda ctx: {"n": N, "output_path": ctx.output_path, "seconds": ctx.runtime_arg("seconds")})
+        old = one.build_config
+        one = replace(one, build_config=lambda ctx: {"n": N, **old(ctx)})
         run(one, options=options)
     """
     one = runs.start(body.replace("N,", "1,"))

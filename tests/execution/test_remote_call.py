@@ -108,8 +108,9 @@ def test_what_the_step_wrote_is_listed(start, tmp_path: Path):
     assert (tmp_path / "output-0" / ".manifest.json").exists()
 
 
-def test_nan_arrives_as_nan(start):
-    assert math.isnan(completed(start(steps.see, "folder")).result["value"])
+def test_a_result_that_a_record_can_not_hold_is_refused_there(start):
+    with pytest.raises(OutputError, match=r"Count\.value is infinite or not a number"):
+        completed(start(steps.double, math.nan))
 
 
 def test_a_result_of_megabytes_arrives(start):

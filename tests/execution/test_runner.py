@@ -232,7 +232,7 @@ def test_a_torn_record_is_taken_over(options, built, told, content):
 def test_what_lay_beside_a_torn_record_is_kept(options):
     damaged(options, b"")
     resolve(poems(), options=options)
-    kept = [path for path in Path(options.prefix, "raw/poems/2026.07.01/.builds").rglob("poems.txt")]
+    kept = list(Path(options.prefix, "raw/poems/2026.07.01/.builds").rglob("poems.txt"))
     assert len(kept) == 1
 
 

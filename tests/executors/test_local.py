@@ -70,7 +70,7 @@ def guard_of(run: subprocess.Popen[str]) -> int:
 
 def test_a_killed_run_leaves_no_process(start_run, tmp_path: Path):
     run, mark = start_run()
-    assert len(marked(mark)) >= 5
+    eventually(lambda: len(marked(mark)) >= 5, seconds=20)
     run.kill()
     run.wait()
     eventually(lambda: marked(mark) == [], seconds=5)

@@ -113,3 +113,13 @@ def test_an_array_of_another_model_is_named(tmp_path):
         arrays.tree_of(state(1), like, origin="here")
     with pytest.raises(CheckpointError, match=r"here lacks the array params.v"):
         arrays.tree_of(state(1), {"params": {"v": np.zeros(1)}}, origin="here")
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o007, 0o660)])
+def test_the_umask_says_who_may_read_a_checkpoint(umask, mode, tmp_path):
+    before = os.umask(umask)
+    try:
+        arrays.save_arrays(str(tmp_path / "params.safetensors"), {"a": np.zeros(2)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "params.safetensors").stat().st_mode & 0o777 == mode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Generator
 
 from marin.storage.faults import translated_faults
@@ -13,11 +14,15 @@ from marin.storage.faults import translated_faults
 def whole_file(path: str) -> Generator[str, None, None]:
     """Gives a scratch path beside ``path``; what is written there appears as ``path`` once it is on the disk.
 
-    If the body raises, the scratch file is removed and ``path`` is left as it was.
+    If the body raises, the scratch file is removed and ``path`` is left as it was. Its permissions are what the umask
+    says, also where a library that writes it would keep it to the user.
     """
     scratch = f"{path}.tmp"
     try:
+        with open(scratch, "wb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         yield scratch
+        os.chmod(scratch, mode)
         commit_file(scratch, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -97,8 +97,15 @@ def make_folders(path: str, *, durable: bool) -> None:
         # From the start, as somebody may remove the empty parent in between.
         make_folders(path, durable=durable)
     except FileExistsError:
-        if os.path.lexists(path) and not os.path.isdir(path):
-            raise
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            # Removed in between: who comes to use it will see. Or a link to nothing, which is in the way.
+            if os.path.islink(path):
+                raise
+        else:
+            if not stat.S_ISDIR(found.st_mode):
+                raise
     else:
         # A parent that is gone already has taken the new folder along: who comes to use it will see.
         with contextlib.suppress(FileNotFoundError):
