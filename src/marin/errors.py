@@ -40,6 +40,7 @@
     │   ├── OutputError                 it returned, but what it made is not what it declared
     │   ├── StepInterruptedError        it was told to stop before it was done
     │   └── LeaseLostError              it was silent for longer than its lease
+    ├── RefusedError                several steps can't be run as they are; lists them all, nothing has run
     ├── RunError                    a run ended with failed steps; lists them all
     ├── DataError                   input data that can't be used
     │   └── BadRecordError              one record of an input file, with file, line and byte
@@ -205,6 +206,10 @@ class StepInterruptedError(StepError):
 
 class LeaseLostError(StepError):
     """The builder was silent for longer than its lease; somebody else builds the artifact now."""
+
+
+class RefusedError(MarinError):
+    """Several steps can't be run as they are, and nothing has run. The message lists all of them."""
 
 
 class RunError(MarinError):

@@ -1,0 +1,1 @@
+"""The ``marin`` command: one module a command, ``main`` puts them together."""

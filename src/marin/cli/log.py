@@ -20,12 +20,14 @@ _POLL_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
     add_artifact_argument(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="wait for more until the attempt ends")
     add_store_arguments(parser, json=False)
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Carry out the command. Returns the exit code."""
     _, store = opened(arguments)
     entry = found(store, arguments.artifact)
     if entry.fault is not None:

@@ -23,11 +23,13 @@ from marin.storage.owner import describe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="which artifacts (default: all)")
     add_store_arguments(parser, json=True)
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Carry out the command. Returns the exit code."""
     prefix, store = opened(arguments)
     listed = [entry for entry in entries(store) if _matches(entry, arguments.pattern)]
     if arguments.json:

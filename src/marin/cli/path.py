@@ -13,11 +13,13 @@ from marin.execution.catalog import data_url
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
     add_artifact_argument(parser)
     add_store_arguments(parser, json=False)
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Carry out the command. Returns the exit code."""
     _, store = opened(arguments)
     print(data_url(store, found(store, arguments.artifact)))
     return 0

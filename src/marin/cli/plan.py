@@ -21,10 +21,12 @@ from marin.experiment.main import print_plan, run_options_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
     add_script_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Carry out the command. Returns the exit code."""
     module: ModuleType | None = None
     with around_script(arguments) as codex, capture_targets() as caught, build_context(codex):
         with contextlib.suppress(TargetsCaptured):  # then we know what we came for

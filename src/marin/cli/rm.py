@@ -19,6 +19,7 @@ from marin.execution.meter import size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("artifact", metavar="NAME@VERSION", type=_id)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--force", action="store_true", help="even if others were made from it")
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Carry out the command. Returns the exit code."""
     _, store = opened(arguments)
     id_: ArtifactId = arguments.artifact
     entry = find(store, str(id_))

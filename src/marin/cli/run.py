@@ -21,10 +21,12 @@ from marin.execution.runner import run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
     add_script_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Carry out the command. Returns the exit code."""
     stdout = sys.stdout
     runs = 0
 

@@ -29,11 +29,13 @@ _KEY_WIDTH = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
     add_artifact_argument(parser)
     add_store_arguments(parser, json=True)
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    """Carry out the command. Returns the exit code."""
     _, store = opened(arguments)
     entry = found(store, arguments.artifact)
     if entry.record is None:

@@ -169,4 +169,5 @@ def _remove_old_builds(run: RunState, address: str, keep: set[str]) -> None:
 
 
 def is_resumable(step: Step) -> bool:
+    """Whether the step can go on from what an earlier attempt of the same recipe left."""
     return isinstance(step.run, RemoteFunction) and step.run.resumable

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from marin.execution.failure import Failure
 from marin.execution.identity import ArtifactId
@@ -81,3 +83,26 @@ class SilentReporter:
     def blocked(self, id_: ArtifactId, *, by: ArtifactId) -> None: ...
 
     def ended(self, *, interrupted: bool) -> None: ...
+
+
+def one_at_a_time(reporter: Reporter) -> Reporter:
+    """``reporter``, called by one thread at a time."""
+    return cast("Reporter", _OneAtATime(reporter))
+
+
+class _OneAtATime:
+    """Passes events on under a lock, so that a reporter need not think of threads."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        method = getattr(self._reporter, name)
+
+        def call(*args: Any, **kwargs: Any) -> None:
+            with self._lock:
+                method(*args, **kwargs)
+
+        setattr(self, name, call)
+        return call

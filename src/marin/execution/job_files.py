@@ -43,6 +43,7 @@ def write_whole(path: str, data: bytes) -> None:
 
 
 def write_outcome(folder: str, outcome: Outcome) -> None:
+    """Tell how the step ended: whole or not at all."""
     write_whole(os.path.join(folder, OUTCOME_FILE), msgspec.msgpack.encode(outcome))
 
 
@@ -56,11 +57,13 @@ def read_outcome(folder: str) -> Outcome | None:
 
 
 def write_progress(folder: str, progress: Progress) -> None:
+    """Tell how far the step is. A disk that can't be written is no reason to end it."""
     with contextlib.suppress(OSError):  # a full disk is the step's to report
         write_whole(os.path.join(folder, PROGRESS_FILE), msgspec.json.encode(progress))
 
 
 def read_progress(folder: str) -> Progress | None:
+    """The last progress that was told; None before the first."""
     try:
         with open(os.path.join(folder, PROGRESS_FILE), "rb") as file:
             return msgspec.json.decode(file.read(), type=Progress)

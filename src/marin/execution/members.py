@@ -91,6 +91,7 @@ def _indexed(values: list[JSON]) -> Members:
 
 
 def named_members(values: Mapping[str, JSON], key: str, suffix: str | None = None) -> Members:
+    """Members by name: ``key`` keeps kinds of them apart, ``suffix`` is how their path goes on."""
     return {f"{key}{name}".encode(): (f"{suffix or key}{name}", value) for name, value in values.items()}
 
 

@@ -91,6 +91,7 @@ def is_wrapped(function: FunctionType) -> bool:
 
 
 def is_lambda(function: FunctionType) -> bool:
+    """Whether ``function`` was written as a ``lambda``, whatever it is called now."""
     return function.__code__.co_name == "<lambda>"
 
 

@@ -34,6 +34,8 @@ MANIFEST_NAME = ".manifest.json"
 
 
 class State(StrEnum):
+    """What the record of an artifact says of it. See the module's text."""
+
     SUBMITTED = "submitted"
     BUILDING = "building"
     FAILED = "failed"

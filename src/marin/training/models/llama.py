@@ -92,6 +92,7 @@ def hidden_states(params: Params, tokens: Array, config: LlamaConfig, dtype: jnp
 
 
 def rms_norm(x: Array, weight: Array, eps: float) -> Array:
+    """``x`` of any shape over the root mean square of its last axis, times ``weight``."""
     return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps) * weight
 
 

@@ -1,0 +1,166 @@
+"""Carries out a plan: starts what is ready in threads, each of which looks after one step, and takes in what ended."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass
+from types import FrameType
+
+from marin.errors import RunError, RunInterrupted
+from marin.execution.events import FailedStep
+from marin.execution.failure import Failure
+from marin.execution.graph import Step
+from marin.execution.identity import ArtifactId
+from marin.execution.observe import observe_step
+from marin.execution.options import usable_cores
+from marin.execution.planning import Plan
+from marin.execution.remote import RemoteFunction
+from marin.execution.run_state import RunState, Stopped
+from marin.execution.schedule import Schedule
+from marin.execution.step_runner import Made, make
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a thread says at the end of a step: what was made, or why not."""
+
+    id: ArtifactId
+    made: Made | None
+    fault: BaseException | None
+    seconds: float = 0.0
+
+
+class RunLoop:
+    """Carries out a plan: starts what is ready, looks at what ended."""
+
+    def __init__(self, state: RunState, planned: Plan) -> None:
+        self.state = state
+        self.planned = planned
+        making = {step.id for step in planned.to_make}
+        self.schedule = Schedule({id_: planned.graph.deps[id_] for id_ in planned.graph.steps if id_ in making})
+        self.jobs: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[Ended | None] = queue.SimpleQueue()  # None: wake up, a signal came
+        self.threads = 0
+        self.idle = 0
+        self.failures: list[FailedStep] = []
+        self.blocked: dict[ArtifactId, ArtifactId] = {}
+        self.signal: int | None = None
+
+    def carry_out(self) -> None:
+        limit = self.state.options.max_concurrent or usable_cores()
+        try:
+            with self._signals():
+                while not self.schedule.done and self.signal is None:
+                    self._start_ready(limit)
+                    self._take_in(self.ended.get())
+                if self.signal is not None:
+                    self._wind_up()
+        finally:
+            for _ in range(self.threads):
+                self.jobs.put(None)
+            self.state.keeper.stop()
+            self.state.reporter.ended(interrupted=self.signal is not None)
+        if self.signal is not None:
+            name = signal.Signals(self.signal).name
+            raise RunInterrupted(f"the run was stopped by {name}; what was finished is kept", 128 + self.signal)
+        if self.failures:
+            raise self._error()
+
+    def _start_ready(self, limit: int) -> None:
+        while len(self.schedule.running) < limit and (id_ := self.schedule.pop_ready()) is not None:
+            if len(self.schedule.running) > self.threads:
+                self.threads += 1
+                threading.Thread(target=self._work, name=f"marin-step-{self.threads}", daemon=True).start()
+            self.jobs.put(self.planned.graph.steps[id_])
+
+    def _work(self) -> None:
+        while (step := self.jobs.get()) is not None:
+            try:
+                made = make(self.state, step)
+            except BaseException as fault:  # noqa: BLE001  # whatever ends a step is told, never lost in its thread
+                self.ended.put(Ended(step.id, None, fault))
+            else:
+                self.ended.put(Ended(step.id, made, None))
+
+    def _take_in(self, ended: Ended | None) -> None:
+        if ended is None:
+            return
+        if ended.made is not None:
+            self.state.builds[ended.id] = ended.made.build
+            self.schedule.finish(ended.id)
+            self.state.reporter.finished(
+                ended.id, ended.made.outcome, seconds=ended.made.build.seconds, path=self.state.path(ended.id)
+            )
+            return
+        blocked = self.schedule.fail(ended.id)
+        if isinstance(ended.fault, Stopped):
+            return
+        assert ended.fault is not None
+        self._note_failure(ended.id, ended.fault)
+        for id_ in blocked:
+            self.blocked[id_] = ended.id
+            self.state.reporter.blocked(id_, by=ended.id)
+        if self.state.options.fail_fast:
+            for id_ in self.schedule.abandon_waiting():
+                self.blocked[id_] = ended.id
+                self.state.reporter.blocked(id_, by=ended.id)
+
+    def _note_failure(self, id_: ArtifactId, fault: BaseException) -> None:
+        failure = Failure.from_exception(fault)
+        seen = observe_step(self.state.store, self.planned.graph.steps[id_])
+        log = seen.record.attempt.log if seen.record is not None and seen.record.attempt is not None else None
+        failed = FailedStep(
+            id=id_, failure=failure, log=self.state.store.url(log) if log is not None else None, cause=fault
+        )
+        self.failures.append(failed)
+        self.state.reporter.failed(failed)
+
+    def _wind_up(self) -> None:
+        """Stopped by a signal: processes are ended and waited for; a thread can't be ended, its step is given up."""
+        self.state.stop.set()
+        steps = self.planned.graph.steps
+        in_process = {id_ for id_ in self.schedule.running if isinstance(steps[id_].run, RemoteFunction)}
+        while in_process & self.schedule.running:
+            self._take_in(self.ended.get())
+        self.state.wait_for_takers()
+        for id_, held in list(self.state.held.items()):
+            if id_ in self.schedule.running:
+                held.fail("interrupted", None, None)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Generator[None]:
+        """SIGINT and SIGTERM stop the run; a second one ends the steps at once. Only on the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            del frame
+            if self.signal is not None:
+                self.state.kill.set()
+            self.signal = self.signal or number
+            self.state.stop.set()
+            self.ended.put(None)
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _error(self) -> RunError:
+        lines = [f"{len(self.failures)} of {len(self.planned.to_make)} steps failed:"]
+        for failed in self.failures:
+            lines.append(f"  {failed.id}: {failed.failure.error}: {failed.failure.message}")
+            lines.append(f"    at {failed.failure.frame}" + (f", log: {failed.log}" if failed.log else ""))
+        if self.blocked:
+            lines.append(f"{len(self.blocked)} not made because of them:")
+            lines += [f"  {id_} (needs {by})" for id_, by in self.blocked.items()]
+        error = RunError("\n".join(lines))
+        error.__cause__ = self.failures[0].cause
+        return error
