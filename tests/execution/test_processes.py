@@ -410,3 +410,51 @@ def test_a_read_only_store_still_serves(runs):
     assert "refused: " in output
     assert runs.store in output
     assert "read-only" in output.lower()
+
+
+def test_while_a_dev_version_is_rebuilt_the_previous_build_is_served(runs):
+    runs.go()
+    runs.ended(runs.start("run(step(slow, 'dev'), options=options)"))
+    os.unlink(f"{runs.store}.go")
+    rebuild = runs.start("run(step(slow, 'dev'), options=options)")
+    runs.wait_for_log("start", count=2)
+    reader = """
+        from marin.execution.runner import load
+        made = load(step(slow, "dev"), options=options)
+        print("read", Path(made.path, "whole").read_text())
+    """
+    assert "read whole" in runs.ended(runs.start(reader))
+    listed = subprocess.run(
+        [sys.executable, "-m", "marin.cli.main", "ls", "--prefix", runs.store],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "rebuilding" in listed.stdout
+    assert f"by pid {rebuild.pid}" in listed.stdout
+    rebuild.kill()
+    rebuild.wait()
+    assert "read whole" in runs.ended(runs.start(reader))
+
+
+def test_a_dev_build_is_not_removed_under_its_reader(runs):
+    runs.go()
+    consumer = """
+        def consume(config):
+            mark(config, "start-consuming")
+            deadline = time.monotonic() + 60
+            while not os.path.exists(f"{STORE}.enough") and time.monotonic() < deadline:
+                time.sleep(0.02)
+            mark(config, f"read-{Path(config['source'], 'whole').read_text()}")
+        source = step(slow, "dev")
+        run(ArtifactStep(name="reader", version="dev", run=remote(consume), deps=(source,),
+            build_config=lambda ctx: {"source": ctx.artifact_path(source)}), options=options)
+    """
+    reader = runs.start(consumer)
+    runs.wait_for_log("start-consuming")
+    for _ in range(3):
+        runs.ended(runs.start("run(step(slow, 'dev'), options=options)"))
+    Path(f"{runs.store}.enough").write_text("")
+    runs.ended(reader)
+    assert reader.returncode == 0
+    assert any(line.startswith("read-whole") for line in runs.log)

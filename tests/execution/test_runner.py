@@ -1,3 +1,4 @@
+import builtins
 import json
 import os
 import threading
@@ -392,6 +393,17 @@ def test_missing_data_sets_stop_before_anything_runs(options, built):
     with pytest.raises(ConfigurationError, match="datasets is missing"):
         resolve(broken, options=options)
     assert built == []
+
+
+@pytest.mark.parametrize("name", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
+def test_whatever_ends_a_step_is_its_failure_and_frees_the_lease(options, name):
+    def leave(config):
+        raise getattr(builtins, name)("enough")
+
+    with pytest.raises(RunError, match=name):
+        resolve(poems(run=leave), options=options)
+    assert record_of(options, poems().id)["state"] == "failed"
+    assert resolve(poems(), options=options) == Poems(lines=3)
 
 
 # Adopted and pinned

@@ -17,7 +17,7 @@ from typing import Any, TextIO, cast
 
 from marin.execution.events import FailedStep, Outcome, Reporter, SilentReporter
 from marin.execution.identity import ArtifactId
-from marin.execution.meter import Meter, duration
+from marin.execution.meter import SLOW_SECONDS, Meter, duration
 from marin.execution.plan_text import SMALL_PLAN, Line, opening_lines, paint, plan_as_json, render_plan
 from marin.execution.planning import Plan
 from marin.execution.progress import Progress
@@ -39,9 +39,6 @@ PLAIN_SECONDS = 3.0
 
 JSON_SECONDS = 0.5
 """A step's progress is one JSON line at most so often."""
-
-SLOW_SECONDS = 1.0
-"""In a large run, steps that end sooner leave no line of their own."""
 
 _REPORTER: ContextVar[Callable[[], Reporter] | None] = ContextVar("marin_reporter", default=None)
 

@@ -16,10 +16,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from marin.execution.console import SLOW_SECONDS
 from marin.execution.events import FailedStep, Outcome
 from marin.execution.identity import ArtifactId
-from marin.execution.meter import Meter, duration, shortened
+from marin.execution.meter import SLOW_SECONDS, Meter, duration, shortened
 from marin.execution.plan_text import SMALL_PLAN, Line, Tone, opening_lines
 from marin.execution.planning import Plan
 from marin.execution.progress import Progress

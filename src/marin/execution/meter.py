@@ -8,6 +8,9 @@ from dataclasses import replace
 
 from marin.execution.progress import Progress
 
+SLOW_SECONDS = 1.0
+"""In a large run, steps that end sooner leave no line of their own."""
+
 _WINDOW_SECONDS = 15.0
 """The rate is that of the last so many seconds, so that a slow start does not spoil the estimate."""
 

@@ -106,7 +106,7 @@ class _Attempt:
             except Stopped:
                 self.held.fail("interrupted", None, self._existing_log())
                 raise
-            except Exception as fault:
+            except BaseException as fault:
                 if not self._record_failure(fault):
                     # What it ran into is the doing of whoever took over, such as a folder that is gone.
                     raise self.held.lost() from fault
@@ -227,7 +227,7 @@ class _Attempt:
         self.held.publish(build, self.folder if moves else None)
         return build
 
-    def _record_failure(self, fault: Exception) -> bool:
+    def _record_failure(self, fault: BaseException) -> bool:
         """Record why the attempt failed. False: the lease was lost before."""
         if not isinstance(self.step.run, RemoteFunction):
             self._write_log("".join(traceback.format_exception(fault)))
