@@ -47,7 +47,7 @@ def run(output: Path, body: Any, artifact_type: type[Artifact] = Artifact) -> Co
 
 def test_the_function_gets_the_config_and_its_artifact_is_kept_as_json(output: Path):
     completed = execute(lambda n: Poems(count=n, titles=("a",)), 3, artifact_type=Poems, output_path=str(output))
-    assert completed.result == {"count": 3, "titles": ("a",)}
+    assert completed.result == {"count": 3, "titles": ["a"]}  # as it is read again
     assert completed.manifest.files == 0
 
 
@@ -274,3 +274,49 @@ def test_a_function_that_cannot_be_loaded_says_why(package: Path, source: str | 
         (package / f"{module}.py").write_text(source)
     with pytest.raises(ConfigurationError, match=message):
         load_function(name)
+
+
+def test_a_folder_that_was_put_in_place_of_the_output_folder_keeps_what_is_in_it(output: Path):
+    mine = output.parent / "mine"
+    mine.mkdir()
+    (mine / "poem.txt").write_text("rose")
+
+    def link_instead_of_copying():
+        output.rmdir()
+        output.symlink_to(mine)
+
+    with pytest.raises(OutputError, match="put a link in place of its output folder"):
+        run(output, link_instead_of_copying)
+    assert os.listdir(mine) == ["poem.txt"]
+
+
+def test_a_file_in_place_of_the_output_folder_is_told(output: Path):
+    def write_a_file():
+        output.rmdir()
+        output.write_text("rose")
+
+    with pytest.raises(OutputError, match="put a file in place of its output folder"):
+        run(output, write_a_file)
+
+
+def test_a_field_that_no_record_can_hold_is_refused_and_named(output: Path):
+    with pytest.raises(OutputError, match=r"Poems\.titles can't be kept in the record.*surrogates"):
+        run(output, lambda: Poems(count=1, titles=("\udcff",)), Poems)
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(OutputError, match=r"Poems\.titles can't be kept in the record"):
+        run(output, lambda: Poems(count=1, titles=(endless,)), Poems)  # type: ignore[arg-type]
+
+
+def test_a_child_that_a_step_has_forked_does_not_go_on_as_the_step(output: Path):
+    def fork_and_return():
+        pid = os.fork()
+        if pid == 0:
+            return Artifact()
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 1
+        assert os.listdir(output) == []
+        (output / "a").write_text("parent")
+        return Artifact()
+
+    assert run(output, fork_and_return).manifest.files == 1

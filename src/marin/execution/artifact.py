@@ -58,13 +58,16 @@ def encode_result(artifact: Artifact) -> dict[str, Any]:
         if spec.name == "path":
             continue
         try:
-            result[spec.name] = to_json(getattr(artifact, spec.name))
-        except (TypeError, ValueError) as fault:
+            # By way of its bytes: a first run, which makes the value, and a later one, which reads it, see the same.
+            value = to_json(getattr(artifact, spec.name))
+            where = _not_finite(value, spec.name)
+            result[spec.name] = value if where else msgspec.json.decode(msgspec.json.encode(value))
+        except (TypeError, ValueError, RecursionError) as fault:
             raise OutputError(
                 f"{type(artifact).__name__}.{spec.name} can't be kept in the record: {fault}. "
                 "Fields of an artifact are JSON values or dataclasses of them"
             ) from fault
-        if where := _not_finite(result[spec.name], spec.name):
+        if where:
             raise OutputError(
                 f"{type(artifact).__name__}.{where} is infinite or not a number, which JSON can't hold: "
                 "return None for it"

@@ -8,6 +8,7 @@ import importlib
 import os
 import stat
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
@@ -67,8 +68,8 @@ def execute(
     manifest_path = os.path.join(output_path, MANIFEST_FILE)
     if os.path.lexists(manifest_path):
         os.unlink(manifest_path)  # of an earlier attempt, which is being resumed
-    artifact = _checked_artifact(function(config), artifact_type)
-    _check_names(output_path)
+    artifact = _checked_artifact(_call(function, config), artifact_type)
+    _check_folder(output_path)
     try:
         at_path(artifact, output_path).verify()
     except Exception as fault:
@@ -137,6 +138,19 @@ def summarize(entries: list[Entry]) -> Manifest:
     return Manifest(files=len(entries), bytes=sum(entry.bytes for entry in entries), digest=total.hexdigest())
 
 
+def _call(function: Callable[[Any], Any], config: Any) -> Any:
+    """``function(config)``. A child that it forks, and that comes back here as well, is not the step: it ends."""
+    process = os.getpid()
+    try:
+        return function(config)
+    finally:
+        if os.getpid() != process:
+            print(
+                "marin: a forked child has left the step function and is ended: let it call os._exit", file=sys.stderr
+            )
+            os._exit(1)
+
+
 def _checked_artifact(returned: Any, artifact_type: type[A]) -> A:
     if isinstance(returned, artifact_type):
         return returned
@@ -158,14 +172,15 @@ def _checked_artifact(returned: Any, artifact_type: type[A]) -> A:
     return artifact_type()
 
 
-def _check_names(output_path: str) -> None:
-    try:
-        names = os.listdir(output_path)
-    except FileNotFoundError:
-        raise OutputError(
-            f"the step has removed its own output folder {output_path}: write into it and leave it"
-        ) from None
-    for name in names:
+def _check_folder(output_path: str) -> None:
+    """Raise unless it is the folder that the step was given, with no name of ours in it."""
+    if not os.path.lexists(output_path):
+        raise OutputError(f"the step has removed its own output folder {output_path}: write into it and leave it")
+    if os.path.islink(output_path) or not os.path.isdir(output_path):
+        # What lies behind a link is not ours to move.
+        kind = "a link" if os.path.islink(output_path) else "a file"
+        raise OutputError(f"the step has put {kind} in place of its output folder {output_path}: write into the folder")
+    for name in os.listdir(output_path):
         if name.startswith(_RESERVED):
             raise OutputError(f"the step wrote {name!r}, a name that is kept for Marin: write it under another name")
 
