@@ -68,7 +68,7 @@ def _read(run: RunState, step: Step) -> tuple[bytes | None, Record | None]:
     if raw is None:
         return None, None
     try:
-        return raw, decode_record(raw, run.store.url(path))
+        return raw, decode_record(raw, run.store.url(path), of=step.id)
     except CorruptRecordError as torn:
         run.reporter.noted(step.id, f"{torn}; it is replaced")
         return raw, None

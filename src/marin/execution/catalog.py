@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from marin.errors import (
-    CorruptRecordError,
     DependentsError,
     InvalidNameError,
     InvalidVersionError,
@@ -123,9 +122,7 @@ def read_entry(store: BuildStore, id_: ArtifactId) -> Entry | None:
         return None
     place = store.url(record_path(id_.address))
     try:
-        record = decode_record(raw, place)
-        if record.id != id_:
-            raise CorruptRecordError(f"{place} is the record of {record.id}: it was copied or moved here by hand")
+        record = decode_record(raw, place, of=id_)
     except RecordError as fault:
         return Entry(id=id_, raw=raw, fault=fault)
     return Entry(id=id_, raw=raw, record=record)

@@ -51,7 +51,7 @@ def read_record(store: BuildStore, id_: ArtifactId) -> Record | None:
     """The record of ``id_``. None: there is none. Raises ``RecordError``."""
     path = record_path(id_.address)
     raw = store.read(path)
-    return None if raw is None else decode_record(raw, store.url(path))
+    return None if raw is None else decode_record(raw, store.url(path), of=id_)
 
 
 def build_url(store: BuildStore, record: Record, build: Build) -> str:

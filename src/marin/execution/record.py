@@ -145,11 +145,11 @@ def encode_record(record: Record) -> bytes:
     return msgspec.json.format(_ENCODER.encode(record), indent=1) + b"\n"
 
 
-def decode_record(data: bytes, place: str) -> Record:
+def decode_record(data: bytes, place: str, *, of: ArtifactId | None = None) -> Record:
     """Reads a record file.
 
     Raises ``NewerRecordError`` for one that only a newer Marin can read, and ``CorruptRecordError`` for one that is
-    torn or not ours; ``place`` is named in both.
+    torn, not ours or, where ``of`` says whose it should be, another artifact's; ``place`` is named in both.
     """
     try:
         head = _HEAD.decode(data)
@@ -164,6 +164,8 @@ def decode_record(data: bytes, place: str) -> Record:
         record = _DECODER.decode(data)
     except msgspec.DecodeError as fault:
         raise CorruptRecordError(f"{place} is not a complete record: {fault}") from fault
+    if of is not None and record.id != of:
+        raise CorruptRecordError(f"{place} is the record of {record.id}: it was copied or moved here by hand")
     if record.state is State.BUILT and record.build is None:
         raise CorruptRecordError(f"{place} says 'built' without a build")
     if record.state is not State.BUILT and record.attempt is None:
