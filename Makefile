@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/01_first_pipeline.py
