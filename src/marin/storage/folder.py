@@ -97,20 +97,21 @@ def make_folders(path: str, *, durable: bool) -> None:
         # From the start, as somebody may remove the empty parent in between.
         make_folders(path, durable=durable)
     except FileExistsError:
-        try:
-            found = os.stat(path)
-        except FileNotFoundError:
-            # Removed in between: who comes to use it will see. Or a link to nothing, which is in the way.
-            if os.path.islink(path):
-                raise
-        else:
-            if not stat.S_ISDIR(found.st_mode):
-                raise
+        # A link to nothing is in the way too. What is gone by now is not: who comes to use it will see.
+        if os.path.islink(path) if (mode := _mode(path)) is None else not stat.S_ISDIR(mode):
+            raise
     else:
         # A parent that is gone already has taken the new folder along: who comes to use it will see.
         with contextlib.suppress(FileNotFoundError):
             if durable:
                 sync_one(os.path.dirname(path))
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
 
 
 def read_file(path: str, *, folder: int | None = None) -> bytes | None:
