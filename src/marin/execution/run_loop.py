@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from types import FrameType
 
-from marin.errors import RunError, RunInterrupted
+from marin.errors import RunError, RunInterrupted, StoreError
 from marin.execution.events import FailedStep
 from marin.execution.failure import Failure
 from marin.execution.graph import Step
@@ -48,25 +48,25 @@ class RunLoop:
         self.idle = 0
         self.failures: list[FailedStep] = []
         self.blocked: dict[ArtifactId, ArtifactId] = {}
-        self.signal: int | None = None
+        self.signals: list[int] = []
 
     def carry_out(self) -> None:
         limit = self.state.options.max_concurrent or usable_cores()
         try:
             with self._signals():
-                while not self.schedule.done and self.signal is None:
+                while not self.schedule.done and not self.signals:
                     self._start_ready(limit)
                     self._take_in(self.ended.get())
-                if self.signal is not None:
+                if self.signals:
                     self._wind_up()
         finally:
             for _ in range(self.threads):
                 self.jobs.put(None)
             self.state.keeper.stop()
-            self.state.reporter.ended(interrupted=self.signal is not None)
-        if self.signal is not None:
-            name = signal.Signals(self.signal).name
-            raise RunInterrupted(f"the run was stopped by {name}; what was finished is kept", 128 + self.signal)
+            self.state.reporter.ended(interrupted=bool(self.signals))
+        if self.signals:
+            name = signal.Signals(self.signals[0]).name
+            raise RunInterrupted(f"the run was stopped by {name}; what was finished is kept", 128 + self.signals[0])
         if self.failures:
             raise self._error()
 
@@ -125,11 +125,14 @@ class RunLoop:
         steps = self.planned.graph.steps
         in_process = {id_ for id_ in self.schedule.running if isinstance(steps[id_].run, RemoteFunction)}
         while in_process & self.schedule.running:
+            if len(self.signals) > 1:
+                self.state.kill.set()
             self._take_in(self.ended.get())
         self.state.wait_for_takers()
         for id_, held in list(self.state.held.items()):
             if id_ in self.schedule.running:
-                held.fail("interrupted", None, None)
+                with contextlib.suppress(StoreError, OSError):  # a full disk must not keep us from stopping
+                    held.fail("interrupted", None, None)
 
     @contextlib.contextmanager
     def _signals(self) -> Generator[None]:
@@ -140,10 +143,8 @@ class RunLoop:
 
         def stop(number: int, frame: FrameType | None) -> None:
             del frame
-            if self.signal is not None:
-                self.state.kill.set()
-            self.signal = self.signal or number
-            self.state.stop.set()
+            # No more than this, and no lock: what it interrupts may be holding it, such as this handler itself.
+            self.signals.append(number)
             self.ended.put(None)
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

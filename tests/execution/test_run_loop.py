@@ -1,0 +1,33 @@
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from marin.errors import RunInterrupted
+from marin.execution.runner import resolve
+from tests.execution.pipelines import poems
+
+
+def _stop_the_run(config):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)  # given up by then
+
+
+def test_a_signal_that_interrupts_the_handling_of_another_does_not_hang_the_run(options, monkeypatch):
+    setting = []
+    original = threading.Event.set
+
+    def interrupted(event):
+        if threading.get_ident() == threading.main_thread().ident:
+            assert not setting, "waits for a lock that it holds itself"
+            setting.append(event)
+            signal.raise_signal(signal.SIGTERM)
+            setting.pop()
+        original(event)
+
+    monkeypatch.setattr(threading.Event, "set", interrupted)
+    with pytest.raises(RunInterrupted) as stopped:
+        resolve(poems(run=_stop_the_run), options=options)
+    assert stopped.value.exit_code == 130
