@@ -1,12 +1,15 @@
 """Who gets the lease, and what becomes of what is found at an address."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from marin.errors import NotBuiltError
+from marin.errors import NotBuiltError, RunError, StorageFullError
+from marin.execution.remote import remote
 from marin.execution.runner import load, resolve
+from marin.storage.local import LocalStore
 from tests.execution.pipelines import Poems, poems
 
 
@@ -22,3 +25,49 @@ def test_a_copied_artifact_is_not_served_as_another_one(options, told):
     assert "record of raw/poems@2026.07.01" in told.notes[0][1]
     kept = list(Path(built.path, ".builds").rglob("poems.txt"))
     assert [path.read_text().splitlines()[0] for path in kept] == ["rose 0"]
+
+
+def _fail(config):
+    raise ValueError("no ink, said https://anna:secret@shop.example")
+
+
+def test_a_failure_that_could_not_be_recorded_holds_up_no_later_run_of_this_process(options, built, monkeypatch):
+    swap = LocalStore.compare_and_swap
+
+    def full(store, path, expected, new):
+        if b'"failed"' in new:
+            raise StorageFullError(f"{path}: no room")
+        return swap(store, path, expected, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "compare_and_swap", full)
+        with pytest.raises(RunError, match="no ink") as failed:
+            resolve(poems(run=_fail), options=options)
+    assert isinstance(failed.value.__cause__, ValueError)
+    assert resolve(poems(), options=options) == Poems(lines=3)  # and not after the lease's 90 seconds
+    assert len(built) == 1
+
+
+def test_the_log_that_a_failure_leaves_has_no_secrets(options):
+    with pytest.raises(RunError):
+        resolve(poems(run=_fail), options=options)
+    log = Path(options.prefix, record_of(options, poems().id)["attempt"]["log"]).read_text()
+    assert "no ink" in log
+    assert "secret" not in log
+
+
+def record_of(options, id_):
+    return json.loads(Path(options.prefix, id_.address, ".artifact.json").read_text())
+
+
+def _write_a_word(config):
+    return Poems(lines="three")
+
+
+@pytest.mark.parametrize("function", [_write_a_word, remote(_write_a_word)])
+def test_a_result_that_does_not_fit_its_type_is_not_published(options, function):
+    handle = poems(run=function)
+    with pytest.raises(RunError, match=r"result does not fit Poems: Expected `int`, got `str` - at `\$\.lines`"):
+        resolve(handle, options=options)
+    assert record_of(options, handle.id)["state"] == "failed"
+    assert resolve(poems(), options=options) == Poems(lines=3)

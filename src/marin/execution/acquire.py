@@ -9,7 +9,7 @@ import shutil
 
 from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError
 from marin.execution.graph import Step
-from marin.execution.held_record import HeldRecord
+from marin.execution.held_record import HeldRecord, is_given_up
 from marin.execution.observe import check_data
 from marin.execution.record import (
     BUILDS_FOLDER,
@@ -47,7 +47,12 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
         holder = (
             record.attempt.lease if record is not None and record.state is State.BUILDING and record.attempt else None
         )
-        if holder is None or is_dead_here(holder.owner) or watch.expired(raw or b"", holder.ttl_seconds):
+        if (
+            holder is None
+            or is_given_up(holder)
+            or is_dead_here(holder.owner)
+            or watch.expired(raw or b"", holder.ttl_seconds)
+        ):
             if holder is not None:
                 run.reporter.noted(step.id, f"takes over from {describe(holder.owner)}, which is gone")
             with run.taking(step.id):

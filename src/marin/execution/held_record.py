@@ -11,8 +11,16 @@ import msgspec
 
 from marin.errors import LeaseLostError, StoreError
 from marin.execution.identity import ArtifactId
-from marin.execution.record import Attempt, Build, Record, State, encode_record, record_path
+from marin.execution.record import Attempt, Build, Lease, Record, State, encode_record, record_path
 from marin.storage.store import BuildStore
+
+_GIVEN_UP: set[str] = set()
+"""Nonces of leases of this process that nobody works under any more, but whose record could not be told so."""
+
+
+def is_given_up(lease: Lease) -> bool:
+    """Whether this process has ended its work under ``lease`` without a word in the record."""
+    return lease.nonce in _GIVEN_UP
 
 
 class HeldRecord:
@@ -76,6 +84,12 @@ class HeldRecord:
             done = not self.is_lost and self._store.compare_and_swap(self._path, self._raw, encode_record(record))
             self.is_lost = True
             return done
+
+    def give_up(self) -> None:
+        """End the work under the lease, whatever the record says: later runs of this process need not wait for it."""
+        if not self.is_lost:
+            self.is_lost = True
+            _GIVEN_UP.add(self.attempt.lease.nonce)
 
     def _swap(self, record: Record, attempt: Attempt) -> bool:
         if self.is_lost:

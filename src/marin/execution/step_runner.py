@@ -6,15 +6,14 @@ import contextlib
 import datetime
 import os
 import time
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marin.errors import LeaseLostError, StepError
+from marin.errors import ArtifactTypeError, LeaseLostError, OutputError, StepError, StoreError
 from marin.execution.acquire import take_or_wait
 from marin.execution.adopt import adopted_build
-from marin.execution.artifact import to_json
+from marin.execution.artifact import decode_result, to_json
 from marin.execution.context import RunContext
 from marin.execution.events import Outcome
 from marin.execution.failure import Failure
@@ -76,6 +75,7 @@ def make(run: RunState, step: Step) -> Made:
             run.reporter.noted(step.id, f"{lost}; trying again")
         finally:
             run.held.pop(step.id, None)
+            taken.give_up()
     raise AssertionError("unreachable")
 
 
@@ -104,7 +104,8 @@ class _Attempt:
                     stack.enter_context(self.run.store.hold(folder))
                 return Made(self._publish(self._run_step()), Outcome.BUILT)
             except Stopped:
-                self.held.fail("interrupted", None, self._existing_log())
+                with contextlib.suppress(StoreError, OSError):
+                    self.held.fail("interrupted", None, self._existing_log())
                 raise
             except BaseException as fault:
                 if not self._record_failure(fault):
@@ -201,6 +202,7 @@ class _Attempt:
             call.renew(self.held.ttl_seconds)
 
     def _publish(self, completed: Completed) -> Build:
+        self._check_result(completed.result)
         moves = self.run.store.publishes_by_moving and not self.step.id.is_mutable
         has_log = isinstance(self.step.run, RemoteFunction)
         fingerprint = recorded_fingerprint(self.step)
@@ -227,13 +229,25 @@ class _Attempt:
         self.held.publish(build, self.folder if moves else None)
         return build
 
+    def _check_result(self, result: dict[str, Any]) -> None:
+        """Refuse what no reader of the record could load."""
+        try:
+            decode_result(self.step.artifact_type, result, what="step's result")
+        except ArtifactTypeError as fault:
+            raise OutputError(f"{fault}. Let the step return values of the types that its class declares") from fault
+
     def _record_failure(self, fault: BaseException) -> bool:
         """Record why the attempt failed. False: the lease was lost before."""
-        if not isinstance(self.step.run, RemoteFunction):
-            self._write_log("".join(traceback.format_exception(fault)))
         failure = Failure.from_exception(fault)
+        if not isinstance(self.step.run, RemoteFunction):
+            self._write_log(redact_text(failure.traceback))
         error = redact_text(f"{failure.error}: {failure.message}")
-        return self.held.fail(error, failure.frame, self._existing_log())
+        try:
+            return self.held.fail(error, failure.frame, self._existing_log())
+        except (StoreError, OSError) as untold:
+            # What the step ran into matters more; it may well be the same full disk.
+            fault.add_note(f"This could not be recorded: {untold}")
+            return True
 
     def _existing_log(self) -> str | None:
         return self.log if os.path.exists(self.run.store.url(self.log)) else None
