@@ -268,3 +268,8 @@ def test_many_quick_steps_do_not_flood_a_terminal(tmp_path: Path):
     assert code == 0
     assert "400 built in" in screen
     assert screen.count("✓") < 20
+
+
+def test_a_script_is_compiled_as_python_does_it(tmp_path: Path):
+    done = marin(tmp_path, "run", script(tmp_path, "def f(x: int): ...\nprint(f.__annotations__)\na = poems()\n"))
+    assert done.stdout == "{'x': <class 'int'>}\n"

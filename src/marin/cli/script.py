@@ -27,7 +27,7 @@ def run_script(script: Path, arguments: Sequence[str]) -> ModuleType:
     sys.modules["__main__"] = module
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(place.parent))
-    code = compile(place.read_bytes(), str(place), "exec")
+    code = compile(place.read_bytes(), str(place), "exec", dont_inherit=True)  # our __future__ is not the script's
     exec(code, module.__dict__)
     return module
 
