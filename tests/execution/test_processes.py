@@ -287,7 +287,7 @@ def test_a_second_signal_kills_a_step_that_does_not_listen(runs):
         ("os.kill(os.getpid(), 9)", ["SIGKILL", "memory"]),
         ("os._exit(3)", ["3"]),
         ("sys.exit('cannot go on')", ["cannot go on"]),
-        ("raise ValueError('bad verse')", ["ValueError", "bad verse", "in die"]),
+        ("raise ValueError('bad verse')", ["ValueError", "bad verse", "pipeline.py:", "in die"]),
     ],
 )
 def test_a_dying_process_is_a_readable_failure_of_that_step_alone(runs, body, words):

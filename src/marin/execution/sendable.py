@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from marin.errors import UnpicklableStepError
@@ -39,6 +39,9 @@ def dumped(step_id: str, **parts: Any) -> bytes:
 
     class Pickler(cloudpickle.Pickler):
         def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, CodeType):
+                # cloudpickle leaves out the file, without which a traceback does not lead to the user's line.
+                return _code_of_file, (*self.dispatch_table[CodeType](obj), obj.co_filename)
             # msgspec keeps what it has learnt of a class on the class. That can't travel, and is learnt anew.
             if isinstance(obj, type) and "__msgspec_cache__" in vars(obj):
                 del obj.__msgspec_cache__  # type: ignore[attr-defined]
@@ -63,6 +66,10 @@ def dumped(step_id: str, **parts: Any) -> bytes:
         raise UnpicklableStepError(
             f"{step_id} runs in a process of its own, but can't be sent there: {fault}"
         ) from fault
+
+
+def _code_of_file(make: Callable[..., CodeType], arguments: tuple[Any, ...], file: str) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
 
 
 def _find_culprit(path: str, value: Any, dump: Callable[[Any], bytes]) -> tuple[str, Any] | None:
