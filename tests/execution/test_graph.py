@@ -1,4 +1,5 @@
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -107,3 +108,29 @@ def test_a_step_inside_the_folder_of_another_is_refused():
 def test_a_dependency_that_is_only_replaced_stays_itself():
     one = poems()
     assert len(lower(one, replace(one)).steps) == 1
+
+
+def test_the_difference_of_two_recipes_shows_no_secrets():
+    def made(secret):
+        return step(
+            "raw/poems",
+            build_config=lambda ctx: {"api_key": secret, "url": f"https://anna:{secret}@host/"},
+            runtime_args={"password": secret, "url": [f"https://anna:{secret}@host/"]},
+        )
+
+    with pytest.raises(ConflictingRecipesError, match="a secret, which is not shown") as conflict:
+        lower(made("rose-1"), made("lily-2"))
+    assert "rose-1" not in str(conflict.value)
+    assert "lily-2" not in str(conflict.value)
+
+
+def test_the_time_to_fingerprint_grows_with_the_number_of_dependencies_and_not_with_its_square():
+    def seconds(count):
+        deps = [step(f"s{number}") for number in range(count)]
+        top = step("top", *deps, build_config=lambda ctx: [ctx.artifact_path(dep) for dep in deps])
+        begin = time.process_time()
+        top.fingerprint()
+        return time.process_time() - begin
+
+    few = min(seconds(500) for _ in range(3))
+    assert seconds(5000) < 40 * few  # 10 times, were it exact; 100 times, were it the square

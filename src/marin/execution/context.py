@@ -14,6 +14,7 @@ from marin.errors import PlaceholderError, UndeclaredDependencyError, Undeclared
 
 if TYPE_CHECKING:
     from marin.execution.artifact import Artifact
+    from marin.execution.identity import ArtifactId
     from marin.execution.lazy import ArtifactStep
 
 T = TypeVar("T", bound="Artifact")
@@ -136,6 +137,7 @@ class PlaceholderContext:
 
     def __init__(self, step: ArtifactStep[Any]) -> None:
         self._step = step
+        self._ids = frozenset(declared.id for declared in step.deps)  # a step may read thousands
 
     @property
     def output_path(self) -> Any:
@@ -150,11 +152,11 @@ class PlaceholderContext:
         return ValuePlaceholder("region")
 
     def artifact_path(self, dep: ArtifactStep[Any]) -> Any:
-        check_declared(self._step, dep)
+        check_declared(self._step, dep, self._ids)
         return PathPlaceholder(f"artifact:{dep.id}")
 
     def resolved(self, dep: ArtifactStep[Any]) -> Any:
-        check_declared(self._step, dep)
+        check_declared(self._step, dep, self._ids)
         return ResolvedPlaceholder(f"artifact:{dep.id}")
 
     def runtime_arg(self, key: str) -> Any:
@@ -186,17 +188,18 @@ class RunContext:
     ) -> None:
         """``inputs`` holds the typed artifact of each dependency by ``str(dep.id)``."""
         self._step = step
+        self._ids = frozenset(declared.id for declared in step.deps)  # a step may read thousands
         self._inputs = inputs
         self.output_path = StepPath(output_path)
         self.prefix = StepPath(prefix)
         self.region = region
 
     def artifact_path(self, dep: ArtifactStep[Any]) -> StepPath:
-        check_declared(self._step, dep)
+        check_declared(self._step, dep, self._ids)
         return StepPath(self._inputs[str(dep.id)].path)
 
     def resolved(self, dep: ArtifactStep[T]) -> T:
-        check_declared(self._step, dep)
+        check_declared(self._step, dep, self._ids)
         return self._inputs[str(dep.id)]  # type: ignore[return-value]  # the scheduler loads it with dep.artifact_type
 
     def runtime_arg(self, key: str) -> Any:
@@ -204,9 +207,9 @@ class RunContext:
         return self._step.runtime_args[key]
 
 
-def check_declared(step: ArtifactStep[Any], dep: ArtifactStep[Any]) -> None:
-    """Raise unless ``dep``, or a handle of the same id, is a declared dependency of ``step``."""
-    if any(declared is dep or declared.id == dep.id for declared in step.deps):
+def check_declared(step: ArtifactStep[Any], dep: ArtifactStep[Any], ids: frozenset[ArtifactId]) -> None:
+    """Raise unless ``dep``, or a handle of the same id, is among ``ids``, those of the declared dependencies."""
+    if dep.id in ids:
         return
     declared_ids = ", ".join(str(declared.id) for declared in step.deps) or "none"
     raise UndeclaredDependencyError(

@@ -16,6 +16,7 @@ from marin.errors import (
 from marin.execution.drift import compare
 from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
+from marin.execution.provenance import redact_text, redact_values, redacted_payload
 
 Step = ArtifactStep[Any]
 
@@ -100,12 +101,17 @@ def _difference(one: Step, other: Step) -> list[str]:
         if getattr(one, key) != getattr(other, key):
             lines.append(f"{key}: {getattr(one, key)} → {getattr(other, key)}")
     if one.fingerprint().digest != other.fingerprint().digest:
-        lines += [str(change) for change in compare(one.fingerprint().payload, other.fingerprint().payload)]
+        old, new = (redacted_payload(step.fingerprint().payload) for step in (one, other))
+        lines += [str(change) for change in compare(old, new)] or ["a secret, which is not shown"]
     for key in sorted(one.runtime_args.keys() | other.runtime_args.keys()):
         old, new = (step.runtime_args.get(key) for step in (one, other))
         if not (old is new or _equal(old, new)):
-            lines.append(f"runtime_args.{key}: {old!r} → {new!r}")
+            lines.append(f"runtime_args.{key}: {_shown(key, old)} → {_shown(key, new)}")
     return lines
+
+
+def _shown(key: str, value: object) -> str:
+    return repr(redact_values({key: value})[key]) if isinstance(value, str) else redact_text(repr(value))
 
 
 def _equal(old: object, new: object) -> bool:
