@@ -193,3 +193,29 @@ def test_where_a_step_runs_is_no_identity():
 
 def test_a_handle_with_importable_parts_can_be_sent():
     assert pickle.loads(pickle.dumps(step())).id == step().id
+
+
+def test_handles_of_dataclass_subclasses_compare_and_hash_by_identity():
+    @dataclass(frozen=True, kw_only=True)
+    class Tuned(ArtifactStep):
+        lr: float = 0.1
+
+    one, other = (Tuned(name="t", version="dev", run="a:b") for _ in range(2))
+    assert one != other
+    assert len({one: 1.0, other: 2.0}) == 2
+
+
+def test_a_build_config_that_is_no_method_is_refused_and_not_ignored():
+    class Shared(ArtifactStep):
+        @classmethod
+        def build_config(cls, ctx):
+            return {"lr": 0.1}
+
+    with pytest.raises(ConfigurationError, match=r"Shared\.build_config is a classmethod"):
+        Shared(name="t", version="dev", run="a:b")
+
+
+def test_a_place_may_be_a_path_object_but_not_empty(tmp_path):
+    assert step(run=None, pin=tmp_path).pin == str(tmp_path)
+    with pytest.raises(ConfigurationError, match="pin is empty"):
+        step(run=None, pin="")

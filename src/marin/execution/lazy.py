@@ -7,6 +7,7 @@ An ``ArtifactStep`` is a name, a version and a pure recipe. Making one does no w
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,6 +96,13 @@ class ArtifactStep(Generic[T]):
     pin: str | None = None
     source: AdoptedSource | None = None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # @dataclass would compare by fields, and give a hash that fails for most of them; it keeps what it finds.
+        if "__eq__" not in cls.__dict__ and "__hash__" not in cls.__dict__:
+            cls.__eq__ = object.__eq__
+            cls.__hash__ = object.__hash__
+
     def __post_init__(self) -> None:
         if self.version == AMBIENT_VERSION:
             object.__setattr__(self, "version", ambient_version(self.name))
@@ -104,6 +112,8 @@ class ArtifactStep(Generic[T]):
         object.__setattr__(self, "_made_at", _caller())
         object.__setattr__(self, "deps", _checked_deps(self))
         object.__setattr__(self, "runtime_args", dict(self.runtime_args or {}))
+        if self.pin is not None:
+            object.__setattr__(self, "pin", os.fspath(self.pin))
         self._bind_build_config()
         self._check_recipe()
 
@@ -185,6 +195,8 @@ class ArtifactStep(Generic[T]):
             raise ConfigurationError(
                 f"{self.id} has no step function: give run=function, or adopt or pin existing data"
             )
+        if self.pin == "":
+            raise ConfigurationError(f"{self.id}: pin is empty: give the path of the artifact to read, or leave it out")
         function = self.run.function if isinstance(self.run, RemoteFunction) else self.run
         if isinstance(function, str) and not _FUNCTION_NAME.fullmatch(function):
             raise ConfigurationError(f"{self.id}: run={function!r} is not of the form 'package.module:function'")
@@ -219,7 +231,13 @@ def _overriding_method(cls: type) -> Callable[..., Any] | None:
     for base in cls.__mro__:
         if base is ArtifactStep:
             return None
-        if callable(method := base.__dict__.get("build_config")):
+        method = base.__dict__.get("build_config")
+        if isinstance(method, classmethod | staticmethod):
+            raise ConfigurationError(
+                f"{cls.__name__}.build_config is a {type(method).__name__}: write def build_config(self, ctx), "
+                "so that it reads the fields of its own handle"
+            )
+        if callable(method):
             return method
     return None
 
