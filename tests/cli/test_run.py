@@ -273,3 +273,49 @@ def test_many_quick_steps_do_not_flood_a_terminal(tmp_path: Path):
 def test_a_script_is_compiled_as_python_does_it(tmp_path: Path):
     done = marin(tmp_path, "run", script(tmp_path, "def f(x: int): ...\nprint(f.__annotations__)\na = poems()\n"))
     assert done.stdout == "{'x': <class 'int'>}\n"
+
+
+THREADS = """
+import threading
+from marin.execution.runner import run
+
+def go():
+    for artifact in run(poems()):
+        print(artifact.path)
+
+thread = threading.Thread(target=go)
+thread.start()
+thread.join()
+"""
+
+
+def test_a_run_in_a_thread_of_the_script_obeys_the_command_line(tmp_path: Path):
+    path = script(tmp_path, THREADS)
+    arguments = ("--prefix", "elsewhere", "--version", "2026.07.01")
+    planned = marin(tmp_path, "plan", path, *arguments)
+    assert "build  raw/poems/2026.07.01" in planned.stdout
+    assert not (tmp_path / "elsewhere").exists()
+    assert not (tmp_path / "marin_store").exists()
+    done = marin(tmp_path, "run", path, *arguments)
+    assert done.stdout == f"{tmp_path}/elsewhere/raw/poems/2026.07.01\n"
+    assert done.stderr.count("store:") == 1
+
+
+@pytest.mark.parametrize("where", ["make", "remote(make)"])
+def test_a_run_inside_a_step_uses_the_store_of_the_run(tmp_path: Path, where: str):
+    text = f"""
+from marin.execution.artifact import Artifact
+from marin.execution.lazy import ArtifactStep
+from marin.execution.remote import remote
+from marin.execution.runner import resolve
+
+def make(config):
+    resolve(poems("inner", version="2026.07.01"))
+    return Artifact()
+
+outer = ArtifactStep(name="outer", version="2026.07.01", run={where})
+"""
+    done = marin(tmp_path, "run", script(tmp_path, text), "--prefix", "elsewhere")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "elsewhere/inner/2026.07.01/.artifact.json").exists()
+    assert not (tmp_path / "marin_store").exists()

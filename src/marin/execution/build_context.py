@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Generator, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
 from marin.errors import UnusedOverrideError
+from marin.execution.ambient import Ambient
 from marin.execution.identity import checked_name, checked_version
 
 AMBIENT_VERSION: Final = "<ambient>"
@@ -37,7 +37,7 @@ class _Build:
     written: dict[str, str] = field(default_factory=dict[str, str])
 
 
-_BUILD: ContextVar[_Build | None] = ContextVar("marin_build_context", default=None)
+_BUILD = Ambient[_Build]("build_context")
 
 
 @contextlib.contextmanager
@@ -52,11 +52,8 @@ def build_context(codex: VersionCodex) -> Generator[VersionCodex]:
     ('anna-dev', '2026.07.01')
     """
     build = _Build(codex, outer=_BUILD.get())
-    token = _BUILD.set(build)
-    try:
+    with _BUILD.use(build):
         yield codex
-    finally:
-        _BUILD.reset(token)
     _check_overrides(build)
 
 

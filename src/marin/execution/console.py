@@ -12,9 +12,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextvars import ContextVar
 from typing import Any, TextIO, cast
 
+from marin.execution.ambient import Ambient
 from marin.execution.events import FailedStep, Outcome, Reporter, SilentReporter
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import SLOW_SECONDS, Meter, duration
@@ -40,17 +40,14 @@ PLAIN_SECONDS = 3.0
 JSON_SECONDS = 0.5
 """A step's progress is one JSON line at most so often."""
 
-_REPORTER: ContextVar[Callable[[], Reporter] | None] = ContextVar("marin_reporter", default=None)
+_REPORTER = Ambient[Callable[[], Reporter]]("reporter")
 
 
 @contextlib.contextmanager
 def reporting(make: Callable[[], Reporter]) -> Generator[None]:
     """Runs that are started inside, and name no reporter, use one from ``make``: how ``--json`` reaches a script."""
-    token = _REPORTER.set(make)
-    try:
+    with _REPORTER.use(make):
         yield
-    finally:
-        _REPORTER.reset(token)
 
 
 def default_reporter() -> Reporter:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Generator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from marin.errors import ConfigurationError
+from marin.execution.ambient import Ambient
 
 LEASE_SECONDS = 90.0
 """How long a silent holder keeps the lease. Three missed heartbeats."""
@@ -57,7 +57,7 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-_OPTIONS: ContextVar[RunOptions | None] = ContextVar("marin_run_options", default=None)
+_OPTIONS = Ambient[RunOptions]("run_options")
 
 
 def ambient_options() -> RunOptions:
@@ -68,8 +68,5 @@ def ambient_options() -> RunOptions:
 @contextlib.contextmanager
 def run_options(options: RunOptions) -> Generator[RunOptions]:
     """Runs that are started inside, and say nothing else, use ``options``: how the command line reaches a script."""
-    token = _OPTIONS.set(options)
-    try:
+    with _OPTIONS.use(options):
         yield options
-    finally:
-        _OPTIONS.reset(token)

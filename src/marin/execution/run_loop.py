@@ -16,7 +16,7 @@ from marin.execution.failure import Failure
 from marin.execution.graph import Step
 from marin.execution.identity import ArtifactId
 from marin.execution.observe import observe_step
-from marin.execution.options import usable_cores
+from marin.execution.options import RunOptions, run_options, usable_cores
 from marin.execution.planning import Plan
 from marin.execution.remote import RemoteFunction
 from marin.execution.run_state import RunState, Stopped
@@ -78,6 +78,14 @@ class RunLoop:
             self.jobs.put(self.planned.graph.steps[id_])
 
     def _work(self) -> None:
+        ours = self.state.options
+        inner = RunOptions(
+            prefix=self.state.prefix, region=ours.region, durable=ours.durable, lease_seconds=ours.lease_seconds
+        )
+        with run_options(inner):  # a run that a step starts uses the same store
+            self._work_off()
+
+    def _work_off(self) -> None:
         while (step := self.jobs.get()) is not None:
             try:
                 made = make(self.state, step)

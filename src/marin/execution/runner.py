@@ -11,13 +11,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from marin.errors import ConfigurationError, MarinError, NotBuiltError, RefusedError
 from marin.execution import provenance
+from marin.execution.ambient import Ambient
 from marin.execution.artifact import Artifact, at_path, decode_result
 from marin.execution.console import default_reporter
 from marin.execution.events import Reporter, one_at_a_time
@@ -41,8 +41,8 @@ from marin.storage.prefix import Prefix, open_store, resolve_prefix
 T = TypeVar("T", bound=Artifact)
 
 
-class TargetsCaptured(BaseException):
-    """Ends a script whose call of ``run`` was only looked at, not carried out."""
+class TargetsCaptured(SystemExit):  # of which threads make no noise
+    """Ends a script, or its thread, whose call of ``run`` was only looked at, not carried out."""
 
 
 @dataclass
@@ -52,18 +52,15 @@ class CapturedTargets:
     handles: list[Step] = field(default_factory=list[Step])
 
 
-_CAPTURE: ContextVar[CapturedTargets | None] = ContextVar("marin_capture", default=None)
+_CAPTURE = Ambient[CapturedTargets]("capture")
 
 
 @contextlib.contextmanager
 def capture_targets() -> Generator[CapturedTargets]:
     """Inside, ``run`` and ``resolve`` do nothing: they note their handles and raise ``TargetsCaptured``."""
     caught = CapturedTargets()
-    token = _CAPTURE.set(caught)
-    try:
+    with _CAPTURE.use(caught):
         yield caught
-    finally:
-        _CAPTURE.reset(token)
 
 
 def resolve(handle: ArtifactStep[T], *, options: RunOptions | None = None, reporter: Reporter | None = None) -> T:

@@ -39,6 +39,7 @@ from marin.execution.remote_call import RemoteCall
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.showing import plain
 from marin.execution.step_body import Completed, execute, load_function
+from marin.storage.prefix import PREFIX_VARIABLE
 
 POLL_SECONDS = 0.1
 """How often a waiting process looks at the record of what another one builds."""
@@ -160,7 +161,7 @@ class _Attempt:
             output_path=self.run.store.url(self.folder),
             job_folder=self.run.store.url(f"{self.address}/{BUILDS_FOLDER}/job-{self.build_id}"),
             log_path=self.run.store.url(self.log),
-            env={},
+            env={PREFIX_VARIABLE: self.run.prefix},  # of a run that the step itself starts
             lease_seconds=self.held.ttl_seconds,
         )
         self._call = call

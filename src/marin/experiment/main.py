@@ -12,12 +12,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from marin.errors import ConfigurationError, InvalidNameError, InvalidVersionError
+from marin.execution.ambient import Ambient
 from marin.execution.build_context import VersionCodex, build_context
 from marin.execution.console import json_reporter, plan_as_json, render_plan, terminal_reporter
 from marin.execution.graph import Step
@@ -41,17 +41,14 @@ class Launch:
     overrides: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-_LAUNCH: ContextVar[Launch | None] = ContextVar("marin_launch", default=None)
+_LAUNCH = Ambient[Launch]("launch")
 
 
 @contextlib.contextmanager
 def launched(launch: Launch) -> Generator[None]:
     """An ``experiment_main`` inside obeys ``launch``, not the command line: how ``marin run`` reaches it."""
-    token = _LAUNCH.set(launch)
-    try:
+    with _LAUNCH.use(launch):
         yield
-    finally:
-        _LAUNCH.reset(token)
 
 
 def experiment_main(build: Callable[[], Targets], *, version: str = "dev", argv: Sequence[str] | None = None) -> Any:
