@@ -40,7 +40,7 @@ def test_an_override_that_nothing_used_asks_what_was_meant():
 
 
 def test_an_override_that_resembles_nothing_lists_the_open_handles():
-    with pytest.raises(UnusedOverrideError, match="Handles with an open version: model, tokens"):
+    with pytest.raises(UnusedOverrideError, match="handles with an open version are: model, tokens"):
         with build_context(VersionCodex(overrides={"zzz": "dev"})):
             handle("tokens"), handle("model")
 

@@ -117,6 +117,7 @@ def test_an_error_in_the_script_is_not_hidden_by_an_unused_override():
         ({"run": "no_colon"}, ConfigurationError, "package.module:function"),
         ({"run": 7}, ConfigurationError, "can't be called"),
         ({"run": remote("no_colon")}, ConfigurationError, "package.module:function"),
+        ({"build_config": {"lr": 1.0}}, ConfigurationError, r"build_config=.* can't be called: give a function"),
         ({"artifact_type": dict}, ConfigurationError, "not a subclass of Artifact"),
         ({"deps": ("raw/x",)}, ConfigurationError, r"deps\[0\] is str"),
         ({"deps": step()}, ConfigurationError, "a tuple"),

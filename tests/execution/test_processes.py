@@ -458,3 +458,21 @@ def test_a_dev_build_is_not_removed_under_its_reader(runs):
     runs.ended(reader)
     assert reader.returncode == 0
     assert any(line.startswith("read-whole") for line in runs.log)
+
+
+def test_the_plan_after_a_kill_does_not_speak_of_waiting(runs):
+    killed = runs.start("run(step(slow, resumable=True), options=options)")
+    runs.wait_for_log("start")
+    killed.kill()
+    killed.wait()
+    planned = runs.ended(
+        runs.start(
+            """
+            from marin.execution.runner import plan
+            for planned in plan(step(slow, resumable=True), options=options).steps.values():
+                print("reason:", planned.reason)
+            """
+        )
+    )
+    assert "was killed; goes on from what it left" in planned
+    assert "will wait" not in planned

@@ -2,6 +2,7 @@ import builtins
 import json
 import os
 import threading
+import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -331,6 +332,21 @@ def test_a_failure_names_the_step_the_users_frame_and_the_log(options, told):
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_the_traceback_of_a_failure_begins_at_the_users_code(options):
+    with pytest.raises(RunError) as caught:
+        resolve(poems(run=fail), options=options)
+    frames = traceback.extract_tb(caught.value.__cause__.__traceback__)
+    assert [frame.name for frame in frames] == ["fail"]
+
+
+def test_an_error_of_ours_names_no_line_of_ours(options, told, tmp_path):
+    handle = ArtifactStep.adopt(name="x", version="2025.12.01", source=str(tmp_path / "no"), kind=Poems)
+    with pytest.raises(RunError) as caught:
+        resolve(handle, options=options, reporter=told)
+    assert told.failures[str(handle.id)].failure.frame == ""
+    assert " at " not in str(caught.value)
+
+
 def test_dependents_are_blocked_and_the_rest_is_built(options, told):
     broken = poems(name="raw/broken", run=fail)
     top = report(report_of_broken := report(broken), name="reports/top", run=fail)
@@ -344,7 +360,7 @@ def test_dependents_are_blocked_and_the_rest_is_built(options, told):
 def test_a_failed_step_is_tried_again_by_the_next_run(options, told):
     with pytest.raises(RunError):
         resolve(poems(run=fail), options=options)
-    assert plan(poems(), options=options).steps[poems().id].reason.startswith("the last attempt failed: ValueError")
+    assert plan(poems(), options=options).steps[poems().id].reason.endswith(" failed: ValueError: no verse today: rose")
     assert resolve(poems(), options=options) == Poems(lines=3)
 
 

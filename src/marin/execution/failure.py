@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import marin
+from marin.errors import MarinError
 
 E = TypeVar("E", bound=BaseException)
 
@@ -35,7 +36,7 @@ class Failure:
     """What is known of an exception.
 
     - ``error``: the name of its class; ``message``: its text.
-    - ``frame``: where in the user's code it happened, ``file.py:12 in train``; empty if nowhere in Python.
+    - ``frame``: where in the user's code it happened, ``file.py:12 in train``; empty if nowhere.
     - ``traceback``: the whole of it, with causes and notes.
 
     >>> Failure.from_exception(ValueError("no poems")).message
@@ -119,14 +120,17 @@ def _traceback(exception: BaseException) -> str:
 
 
 def _first_user_frame(exception: BaseException) -> str:
-    """The innermost frame of the user's code, in the exception or in what it came from; else the innermost of all."""
+    """The innermost frame of the user's code, in the exception or in what it came from; else the innermost of all.
+
+    Empty for an error of ours that came up in our own code: it says by itself what is wrong, and where.
+    """
     innermost = ""
     for each in _chain(exception):
         for frame in reversed(list(_frames(each))):
             if is_user_code(frame[0]):
                 return shown_frame(*frame)
             innermost = innermost or shown_frame(*frame)
-    return innermost
+    return "" if isinstance(exception, MarinError) else innermost
 
 
 def _chain(exception: BaseException) -> Iterator[BaseException]:

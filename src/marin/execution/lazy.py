@@ -204,6 +204,12 @@ class ArtifactStep(Generic[T]):
             raise ConfigurationError(
                 f"{self.id}: run is {type(function).__name__}, which can't be called: {function!r}"
             )
+        config: Any = self.__dict__.get("build_config")
+        if config is not None and not callable(config):
+            raise ConfigurationError(
+                f"{self.id}: build_config={config!r} can't be called: "
+                "give a function of the context, such as lambda ctx: {...}"
+            )
         kind: Any = self.artifact_type
         if not (isinstance(kind, type) and issubclass(kind, Artifact)):
             raise ConfigurationError(f"{self.id}: artifact_type={self.artifact_type!r} is not a subclass of Artifact")
@@ -217,7 +223,7 @@ class ArtifactStep(Generic[T]):
 def _checked_deps(step: ArtifactStep[Any]) -> tuple[ArtifactStep[Any], ...]:
     given: Any = step.deps
     if isinstance(given, ArtifactStep):
-        raise ConfigurationError(f"{step.id}: deps is one handle; write deps=({given.name!r}'s handle,), a tuple")
+        raise ConfigurationError(f"{step.id}: deps={given!r} is one handle: write deps=(handle,), a tuple")
     deps = tuple(given)
     for position, dep in enumerate(deps):
         if not isinstance(dep, ArtifactStep):

@@ -24,6 +24,7 @@ from marin.execution.record import (
     decode_record,
     record_path,
 )
+from marin.storage.owner import is_dead_here
 from marin.storage.store import BuildStore
 
 
@@ -44,7 +45,8 @@ def observe_step(store: BuildStore, step: Step) -> Observation:
         return Observation()
     except (MarinError, OSError) as fault:
         return Observation(fault=fault if isinstance(fault, MarinError) else StoreError(f"{step.id}: {fault}"))
-    return Observation(record=record)
+    attempt = record.attempt if record is not None else None
+    return Observation(record=record, holder_is_gone=attempt is not None and is_dead_here(attempt.lease.owner))
 
 
 def read_record(store: BuildStore, id_: ArtifactId) -> Record | None:

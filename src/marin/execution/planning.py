@@ -12,7 +12,8 @@ from marin.execution.fingerprint import Fingerprint
 from marin.execution.graph import Step, StepGraph
 from marin.execution.identity import ArtifactId
 from marin.execution.provenance import redacted_payload
-from marin.execution.record import Build, Record, RecordedFingerprint, State
+from marin.execution.record import Attempt, Build, Record, RecordedFingerprint, State
+from marin.execution.remote import RemoteFunction
 from marin.storage.owner import describe
 
 
@@ -29,12 +30,15 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What the store says about one step. ``fault`` is why its record, or its data, can't be used."""
+    """What the store says about one step. ``fault`` is why its record, or its data, can't be used.
+
+    ``holder_is_gone``: whoever is recorded as its builder is dead for sure.
+    """
 
     record: Record | None = None
     fault: MarinError | None = None
     pinned: Build | None = None
-    has_data: bool = True
+    holder_is_gone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,15 +155,24 @@ def _built_reason(build: Build | None) -> str:
 
 def _build_reason(step: Step, seen: Observation) -> str:
     record = seen.record
-    if record is not None and record.state is State.BUILDING and record.attempt is not None:
-        return f"being built by {describe(record.attempt.lease.owner)} since {record.attempt.started}: will wait for it"
+    attempt = record.attempt if record is not None else None
+    if record is not None and attempt is not None and record.state is State.BUILDING and not seen.holder_is_gone:
+        return f"being built by {describe(attempt.lease.owner)} since {attempt.started}: will wait for it"
     if step.id.is_mutable:
         return f"{step.id.version} versions are rebuilt at every run"
-    if record is not None and record.state is State.FAILED and record.attempt is not None:
-        return f"the last attempt failed: {record.attempt.error}"
+    if attempt is not None:
+        ended = f"failed: {attempt.error}" if attempt.error else "was killed"
+        going_on = "; goes on from what it left" if _goes_on(step, attempt) else ""
+        return f"the attempt of {attempt.started} {ended}{going_on}"
     if step.source is not None:
         return f"adopts {step.source.path}"
     return "not built yet"
+
+
+def _goes_on(step: Step, attempt: Attempt) -> bool:
+    """Whether a new attempt uses what ``attempt`` has left."""
+    resumable = isinstance(step.run, RemoteFunction) and step.run.resumable
+    return resumable and attempt.fingerprint_digest == step.fingerprint().digest
 
 
 def _drift(step: Step, fingerprint: Fingerprint, build: Build | None) -> dict[str, tuple[object, ...]]:
@@ -168,7 +181,8 @@ def _drift(step: Step, fingerprint: Fingerprint, build: Build | None) -> dict[st
     recorded = build.fingerprint
     if recorded.scheme != fingerprint.scheme:
         schemes = f"{recorded.scheme}, now {fingerprint.scheme}"
-        return {"notes": (f"recorded with an older scheme of fingerprints ({schemes}): not compared",)}
+        age = "an older" if recorded.scheme < fingerprint.scheme else "a newer"
+        return {"notes": (f"recorded with {age} scheme of fingerprints ({schemes}): not compared",)}
     if recorded.digest == fingerprint.digest or (step.pin is not None and not recorded.payload):
         return {}
     changes = compare(recorded.payload, redacted_payload(fingerprint.payload))
