@@ -71,3 +71,17 @@ def test_a_result_that_does_not_fit_its_type_is_not_published(options, function)
         resolve(handle, options=options)
     assert record_of(options, handle.id)["state"] == "failed"
     assert resolve(poems(), options=options) == Poems(lines=3)
+
+
+ASKED = []
+
+
+def _ask_for_itself(config):
+    return resolve(poems(run=_ask_for_itself), options=ASKED[0])
+
+
+def test_a_step_that_asks_for_itself_is_told_so_and_does_not_wait(options):
+    ASKED[:] = [options]
+    with pytest.raises(RunError, match=r"raw/poems@2026\.07\.01 is being made by the step that asks for it"):
+        resolve(poems(run=_ask_for_itself), options=options)
+    assert record_of(options, poems().id)["state"] == "failed"

@@ -7,9 +7,9 @@ import os
 import secrets
 import shutil
 
-from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError
+from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError, StepError
 from marin.execution.graph import Step
-from marin.execution.held_record import HeldRecord, is_given_up
+from marin.execution.held_record import HeldRecord, is_around_us, is_given_up
 from marin.execution.observe import check_data
 from marin.execution.record import (
     BUILDS_FOLDER,
@@ -47,6 +47,11 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
         holder = (
             record.attempt.lease if record is not None and record.state is State.BUILDING and record.attempt else None
         )
+        if holder is not None and is_around_us(holder):
+            raise StepError(
+                f"{step.id} is being made by the step that asks for it, which would wait for itself: "
+                "name what it reads in deps=(...), and do not run it inside"
+            )
         if (
             holder is None
             or is_given_up(holder)

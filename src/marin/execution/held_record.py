@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator
+from contextvars import ContextVar
 
 import msgspec
 
@@ -16,6 +17,24 @@ from marin.storage.store import BuildStore
 
 _GIVEN_UP: set[str] = set()
 """Nonces of leases of this process that nobody works under any more, but whose record could not be told so."""
+
+
+_WORKING_UNDER: ContextVar[frozenset[str]] = ContextVar("marin_working_under", default=frozenset())
+
+
+@contextlib.contextmanager
+def working_under(lease: Lease) -> Generator[None]:
+    """Inside, and in runs that are started inside, ``is_around_us`` knows ``lease``."""
+    token = _WORKING_UNDER.set(_WORKING_UNDER.get() | {lease.nonce})
+    try:
+        yield
+    finally:
+        _WORKING_UNDER.reset(token)
+
+
+def is_around_us(lease: Lease) -> bool:
+    """Whether the caller is part of the work that is done under ``lease``, and so would wait for itself."""
+    return lease.nonce in _WORKING_UNDER.get()
 
 
 def is_given_up(lease: Lease) -> bool:

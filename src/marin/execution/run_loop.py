@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import queue
 import signal
 import threading
@@ -74,7 +75,9 @@ class RunLoop:
         while len(self.schedule.running) < limit and (id_ := self.schedule.pop_ready()) is not None:
             if len(self.schedule.running) > self.threads:
                 self.threads += 1
-                threading.Thread(target=self._work, name=f"marin-step-{self.threads}", daemon=True).start()
+                here = contextvars.copy_context()  # what surrounds the run surrounds its steps
+                name = f"marin-step-{self.threads}"
+                threading.Thread(target=here.run, args=(self._work,), name=name, daemon=True).start()
             self.jobs.put(self.planned.graph.steps[id_])
 
     def _work(self) -> None:

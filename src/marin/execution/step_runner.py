@@ -18,7 +18,7 @@ from marin.execution.context import RunContext
 from marin.execution.events import Outcome
 from marin.execution.failure import Failure
 from marin.execution.graph import Step
-from marin.execution.held_record import HeldRecord
+from marin.execution.held_record import HeldRecord, working_under
 from marin.execution.naming import class_name
 from marin.execution.observe import recorded_fingerprint
 from marin.execution.progress import Progress, progress_sink
@@ -122,7 +122,8 @@ class _Attempt:
             return self._run_in_process(remote, config)
         assert self.step.run is not None  # checked at construction
         assert not isinstance(self.step.run, RemoteFunction)
-        with progress_sink(lambda progress: self.run.reporter.progressed(self.step.id, progress)):
+        told = progress_sink(lambda progress: self.run.reporter.progressed(self.step.id, progress))
+        with told, working_under(self.held.attempt.lease):
             return execute(
                 load_function(self.step.run),
                 config,
