@@ -32,6 +32,7 @@ from marin.execution.meter import Meter, shortened
 from marin.execution.planning import Observation, Plan, make_plan
 from marin.execution.progress import Progress
 from marin.execution.record import Record, RecordedFingerprint, State
+from marin.execution.remote import remote
 from tests.execution.records import build
 
 Handle = ArtifactStep[Artifact]
@@ -104,7 +105,11 @@ def test_a_plan_has_one_line_for_each_step_with_decision_address_and_reason():
 
 def test_a_plan_shows_each_drifted_key_beneath_its_step():
     text = render_plan(plan(step("model", lr=0.0008), built=(step("model"),)))
-    assert '      config["lr"]: 0.0006 → 0.0008\n' in text
+    assert text.splitlines()[1:4] == [
+        "      the recipe has changed, but it is served as it was built:",
+        '        config["lr"]: 0.0006 → 0.0008',
+        "      bump the version to build the new recipe",
+    ]
 
 
 def test_a_plan_says_why_a_step_is_refused():
@@ -214,7 +219,7 @@ def test_progress_is_a_line_now_and_then():
     lines = shown.text.splitlines()[before:]
     assert len(lines) == 3
     assert re.fullmatch(
-        r"model@2026\.07\.01  \d+%  \d+/1,000 tokens  100/s  loss 3\.21  [\d.]+ s, [\d.]+ s left", lines[0]
+        r"model@2026\.07\.01  \d+%  \d+/1,000 tokens  100/s  loss 3\.21  [\d.]+ s, [\d.]+ s left", lines[1]
     )
 
 
@@ -263,23 +268,113 @@ def test_the_end_says_where_each_target_lies_whether_built_or_served():
 def test_failures_are_listed_with_error_frame_and_log_and_the_blocked_apart():
     raw = step("raw")
     model = step("model", raw)
-    shown = Shown(plan(model))
+    shown = Shown(plan(model, step("other")))
     shown.reporter.started(raw.id, log=None)
     shown.reporter.failed(failed(raw.id, "line one\nline two"))
+    shown.reporter.failed(failed(step("other").id))
     shown.reporter.blocked(model.id, by=raw.id)
     shown.reporter.ended(interrupted=False)
-    end = shown.text[shown.text.index("1 step failed:") :]
+    end = shown.text[shown.text.index("2 steps failed:") :]
     assert end.splitlines() == [
-        "1 step failed:",
+        "2 steps failed:",
         "  raw@2026.07.01",
         "    ValueError: line one",
         "      line two",
         "    at poems.py:12 in write",
         "    log /store/.logs/a.log",
+        "  other@2026.07.01",
+        "    ValueError: no verse today",
+        "    at poems.py:12 in write",
+        "    log /store/.logs/a.log",
         "blocked, because a step that they need failed:",
         "  model@2026.07.01 (needs raw@2026.07.01)",
-        "1 failed, 1 blocked in 0.0 s",
+        "2 failed, 1 blocked in 0.0 s",
     ]
+
+
+def test_a_failure_that_was_the_last_thing_said_is_not_said_again():
+    raw = step("raw")
+    shown = Shown(plan(step("model", raw), step("other")))
+    shown.reporter.failed(failed(raw.id, "line one\nline two"))
+    shown.reporter.ended(interrupted=False)
+    assert shown.text[shown.text.index("raw@2026.07.01: failed") :].splitlines() == [
+        "raw@2026.07.01: failed: ValueError: line one",
+        "      line two",
+        "    at poems.py:12 in write",
+        "    log /store/.logs/a.log",
+        "1 failed in 0.0 s",
+    ]
+
+
+def test_a_failure_is_told_in_full_at_the_end_if_something_else_was_said_since():
+    raw, other = step("raw"), step("other")
+    shown = Shown(plan(step("model", raw), other))
+    shown.reporter.failed(failed(raw.id))
+    shown.reporter.finished(other.id, Outcome.BUILT, seconds=1, path="/p")
+    shown.reporter.ended(interrupted=False)
+    assert "1 step failed:\n  raw@2026.07.01\n    ValueError: no verse today\n" in shown.text
+
+
+def test_a_run_that_is_refused_says_nothing_at_its_end():
+    old, new = step("old"), step("new")
+    for planned in (
+        plan(old, step("bad"), new, built=(old,), bad=StoreError("torn")),
+        plan(old, step("bad"), built=(old,), bad=StoreError("torn")),
+        plan(old, new, built=(old,)),  # refused since it can't be sent
+    ):
+        shown = Shown(planned)
+        before = shown.text
+        shown.reporter.ended(interrupted=False)
+        assert shown.text == before
+
+
+# A run that is stopped
+
+
+def interrupted(
+    *, version: str = "2026.07.01", signals: int = 1, in_process: bool = True, resumable: bool = True
+) -> str:
+    """What is said when a run is stopped whose one step runs."""
+    function = "project.steps:make"
+    model = step("model", version=version)
+    model = replace(model, run=remote(function, resumable=resumable) if in_process else function)
+    shown = Shown(plan(model))
+    shown.reporter.started(model.id, log=None)
+    before = len(shown.text)
+    for _ in range(signals):
+        shown.reporter.stopping("SIGINT")
+    shown.reporter.ended(interrupted=True)
+    return shown.text[before:]
+
+
+def test_a_signal_is_answered_at_once_and_the_end_says_that_a_new_run_goes_on():
+    assert interrupted() == (
+        "stopping: steps save their work (again to kill them)\n"
+        "interrupted: 1 not built\n"
+        "run again to go on from where they were\n"
+    )
+
+
+def test_a_run_that_would_begin_anew_does_not_promise_to_go_on():
+    for told in (interrupted(version="dev"), interrupted(resumable=False), interrupted(signals=2)):
+        assert "go on" not in told
+
+
+def test_of_a_step_in_the_process_of_the_run_nothing_is_saved():
+    assert interrupted(in_process=False) == "stopping\ninterrupted: 1 not built\n"
+
+
+def test_a_second_signal_is_answered_too():
+    assert "\nkilling what still runs\n" in interrupted(signals=2)
+
+
+def test_a_step_that_waits_for_another_process_is_not_what_goes_on():
+    model = replace(step("model"), run=remote("project.steps:make", resumable=True))
+    shown = Shown(plan(model))
+    shown.reporter.waiting(model.id, holder="pid 7 of anna on node7")
+    shown.reporter.stopping("SIGINT")
+    shown.reporter.ended(interrupted=True)
+    assert "go on" not in shown.text
 
 
 def test_an_interrupted_run_says_what_is_left():
@@ -301,8 +396,9 @@ def test_json_is_one_object_a_line_and_progress_is_thinned_out():
         clock.now += 0.01
         reporter.progressed(model.id, Progress(1, 2, "", "naïve\nnote"))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [line["event"] for line in lines[:9]] == (
-        ["planned", "started", "waiting", "progressed", "noted", "finished", "failed", "blocked", "ended"]
+    assert [line["event"] for line in lines[:10]] == (
+        ["planned", "started", "waiting", "progressed", "noted", "finished", "failed", "blocked"]
+        + ["stopping", "ended"]
     )
     assert len(lines) <= 12
 
@@ -316,6 +412,7 @@ def everything(reporter: Reporter, planned: Plan, id_: ArtifactId) -> None:
     reporter.finished(id_, Outcome.BUILT, seconds=1.0, path="/p")
     reporter.failed(failed(id_))
     reporter.blocked(id_, by=id_)
+    reporter.stopping("SIGINT")
     reporter.ended(interrupted=False)
 
 
@@ -409,15 +506,57 @@ def test_a_wide_line_has_all_and_a_narrow_one_the_share():
     wide, narrow = meter.line(10.0, 200), meter.line(10.0, 40)
     for part in ("━", "20%", "10,000/50,000 lines", "1,000/s", "loss 3.21", "10 s, 40 s left"):
         assert part in wide
-    assert narrow.startswith("tokenized/poems@2026.07.01")
-    assert "20%" in narrow
+    assert narrow == "tokenized/p…s@2026.07.01  20%  40 s left"
 
 
 def test_an_unknown_total_has_no_bar_and_no_estimate():
     meter = Meter("a@dev", 0.0)
     meter.update(Progress(10, 0, "lines"), 0.0)
     meter.update(Progress(20, 0, "lines"), 10.0)
-    assert meter.line(10.0, 200) == "a@dev  20 lines  1/s  10 s"
+    meter.update(Progress(30, 0, "lines"), 20.0)
+    assert meter.line(20.0, 200) == "a@dev  30 lines  1/s  20 s"
+
+
+@pytest.mark.parametrize("width", [70, 78, 80, 100, 120, 200])
+@pytest.mark.parametrize(
+    "name", ["a@dev", "checkpoints/stdlib-1m@2026.11.30", "checkpoints/" + "poet-" * 20 + "@2026.11.30"]
+)
+def test_from_70_columns_on_share_counts_loss_and_time_left_are_always_there(width: int, name: str):
+    meter = Meter(name, 0.0)
+    for second in range(31):
+        meter.update(Progress(700 + second, 12_345, "steps", "loss 4.04 · 7,174 tok/s"), float(second))
+    line = meter.line(30.0, width)
+    for part in (name[:8] if len(name) > 8 else name, "  6%  ", "730/12,345", "loss 4.04", "3 h 13 min left"):
+        assert part in line
+    assert len(line) <= width
+
+
+def test_a_step_that_has_not_reported_yet_is_starting():
+    assert Meter("a@dev", 0.0).line(10.0, 80) == "a@dev  starting  10 s"
+
+
+def test_the_first_note_of_a_step_stands_alone():
+    meter = Meter("a@dev", 0.0)
+    meter.update(Progress(0, 0, "", "reading"), 1.0)
+    assert meter.line(10.0, 80) == "a@dev  reading  10 s"
+
+
+def test_there_is_no_estimate_before_the_step_moves_steadily_and_the_start_is_not_in_it():
+    meter = Meter("a@dev", 0.0)
+    meter.update(Progress(0, 800, "steps", "validating"), 1.0)
+    lines = list[str]()
+    for number in range(1, 50):  # the first step takes a minute, as it compiles; then 10 a second
+        now = 60 + number / 10
+        meter.update(Progress(number, 800, "steps"), now)
+        lines.append(meter.line(now, 200))
+    assert not any(" left" in line or "/s" in line for line in lines[:29])
+    assert all(re.search(r"  10/s  .*, 1 min 1\d s left", line) for line in lines[31:])
+
+
+def test_a_line_break_in_a_note_does_not_break_the_line():
+    meter = Meter("a@dev", 0.0)
+    meter.update(Progress(1, 2, "", "one\ntwo"), 1.0)
+    assert "one two" in meter.line(1.0, 80)
 
 
 def test_a_new_phase_starts_the_rate_anew():

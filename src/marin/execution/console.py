@@ -61,12 +61,13 @@ def terminal_reporter(stream: TextIO | None = None, *, environ: Mapping[str, str
     stream = stream if stream is not None else cast("TextIO | None", sys.stderr)
     if stream is None:  # the shell has closed it
         return SilentReporter()
-    if not is_live_terminal(stream, environ if environ is not None else os.environ):
+    environ = environ if environ is not None else os.environ
+    if not is_live_terminal(stream, environ):
         return Guarded(PlainReporter(stream))
     # rich costs more than the rest of the import together, and only a terminal needs it.
     from marin.execution.live import LiveReporter  # noqa: PLC0415
 
-    return Guarded(LiveReporter(stream))
+    return Guarded(LiveReporter(stream, color=not environ.get("NO_COLOR")))
 
 
 def json_reporter(stream: TextIO) -> Reporter:
@@ -138,14 +139,21 @@ class PlainReporter:
         if self._tally is not None:
             self._tally.failures.append(failed)
         self._say(Line(f"{failed.id}: failed: {next(failure_text(failed))}", "error"))
+        if self._tally is not None:
+            self._tally.told_last = failed
 
     def blocked(self, id_: ArtifactId, *, by: ArtifactId) -> None:
         if self._tally is not None:
             self._tally.blocked[id_] = by
 
+    def stopping(self, signal_name: str) -> None:
+        if self._tally is not None:
+            self._say(self._tally.stopping_line(self._meters))
+
     def ended(self, *, interrupted: bool) -> None:
         if self._tally is not None:
-            self._say(*self._tally.closing_lines(self._clock(), interrupted=interrupted))
+            lines = self._tally.closing_lines(self._clock(), interrupted=interrupted, running=self._meters)
+            self._say(*lines)
 
     def _end(self, id_: ArtifactId) -> None:
         self._meters.pop(id_, None)
@@ -159,6 +167,8 @@ class PlainReporter:
         return f"{done:,} of {planned:,} steps done{now_running}{f' and {more:,} more' if more else ''}"
 
     def _say(self, *lines: Line) -> None:
+        if self._tally is not None:
+            self._tally.told_last = None
         self._stream.write(paint(lines, color=False))
         self._stream.flush()
 
@@ -166,7 +176,8 @@ class PlainReporter:
 class JsonReporter:
     """One JSON object a line: ``{"event": "finished", "step": "name@version", ...}``.
 
-    Events: ``planned started waiting progressed noted finished failed blocked ended``. Fields may be added later.
+    Events: ``planned started waiting progressed noted finished failed blocked stopping ended``.
+    Fields may be added later.
     """
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -210,6 +221,9 @@ class JsonReporter:
 
     def blocked(self, id_: ArtifactId, *, by: ArtifactId) -> None:
         self._tell("blocked", step=str(id_), by=str(by))
+
+    def stopping(self, signal_name: str) -> None:
+        self._tell("stopping", signal=signal_name)
 
     def ended(self, *, interrupted: bool) -> None:
         self._tell("ended", interrupted=interrupted)
@@ -256,6 +270,10 @@ class Guarded:
     def blocked(self, id_: ArtifactId, *, by: ArtifactId) -> None:
         with self._unharmed():
             self._reporter.blocked(id_, by=by)
+
+    def stopping(self, signal_name: str) -> None:
+        with self._unharmed():
+            self._reporter.stopping(signal_name)
 
     def ended(self, *, interrupted: bool) -> None:
         with self._unharmed():

@@ -36,11 +36,13 @@ _STYLES: dict[Tone, str] = {
 
 
 class LiveReporter:
-    """Redraws what runs; colors unless ``NO_COLOR`` is set."""
+    """Redraws what runs."""
 
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO, *, color: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         # emoji and markup off: a name like [bold] or :smile: in an error is text.
-        self._console = Console(file=stream, markup=False, emoji=False, highlight=False)
+        # Rich's own way without colors keeps bold and dim; without a color system there are no such codes at all.
+        system = "auto" if color else None
+        self._console = Console(file=stream, color_system=system, markup=False, emoji=False, highlight=False)
         self._clock = clock
         self._tally: Tally | None = None
         self._large = False
@@ -93,16 +95,23 @@ class LiveReporter:
         if self._tally is not None:
             self._tally.failures.append(failed)
         self._say(Line(f"✗ {failed.id} failed: {next(failure_text(failed))}", "error"))
+        if self._tally is not None:
+            self._tally.told_last = failed
 
     def blocked(self, id_: ArtifactId, *, by: ArtifactId) -> None:
         if self._tally is not None:
             self._tally.blocked[id_] = by
 
+    def stopping(self, signal_name: str) -> None:
+        if self._tally is not None:
+            self._say(self._tally.stopping_line(self._running()))
+
     def ended(self, *, interrupted: bool) -> None:
         self._live.stop()
         atexit.unregister(self._live.stop)
         if self._tally is not None:
-            self._say(*self._tally.closing_lines(self._clock(), interrupted=interrupted))
+            running = self._running()
+            self._say(*self._tally.closing_lines(self._clock(), interrupted=interrupted, running=running))
 
     def _go_live(self) -> None:
         # Not before something runs: a run that is refused is over without a word to us.
@@ -114,7 +123,13 @@ class LiveReporter:
         with self._lock:
             self._meters.pop(id_, None)
 
+    def _running(self) -> list[ArtifactId]:
+        with self._lock:
+            return [id_ for id_, meter in self._meters.items() if not meter.status]  # the others only wait
+
     def _say(self, *lines: Line) -> None:
+        if self._tally is not None:
+            self._tally.told_last = None
         for line in lines:
             # The terminal wraps, so that a path that is copied has no line break in it.
             self._console.print(Text(line.text, style=_STYLES[line.tone]), soft_wrap=True)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from marin.execution.progress import Progress
 
 SLOW_SECONDS = 1.0
 """In a large run, steps that end sooner leave no line of their own."""
+
+STEADY_SECONDS = 3.0
+"""So long a step must move before its rate, and the time left, are told: the first guess would be wild."""
 
 _WINDOW_SECONDS = 15.0
 """The rate is that of the last so many seconds, so that a slow start does not spoil the estimate."""
@@ -18,7 +23,21 @@ _LONGEST_ESTIMATE = 1e8
 _SAMPLE_SECONDS = 0.25
 _WIDEST_BAR = 30
 _NARROWEST_BAR = 8
+_SHORTEST_LABEL = 20
+_SHORTEST_NOTE = 12
 _BYTES = ("B", "byte", "bytes")
+
+_KEYS = ("percent", "counts", "short", "rate", "note", "gist", "time", "left")
+_LAYOUTS = (
+    ("percent", "counts", "rate", "note", "time"),
+    ("percent", "counts", "note", "time"),
+    ("percent", "counts", "note", "left"),
+    ("percent", "counts", "gist", "left"),
+)
+"""What stands beside the whole name, from rich to poor. What is left over is for the bar."""
+
+_SCANTY_LAYOUTS = (("percent", "short", "gist", "left"), ("percent", "gist", "left"))
+"""What stands beside a name that is shortened if need be."""
 
 
 class Meter:
@@ -30,6 +49,7 @@ class Meter:
         self.status = ""
         self.last: Progress | None = None
         self._samples: deque[tuple[float, float]] = deque()
+        self._moves = False
 
     def update(self, progress: Progress, now: float) -> None:
         """Take in how far the step is."""
@@ -37,6 +57,11 @@ class Meter:
             progress = replace(progress, done=0, total=0)
         if self.last is not None and (progress.done < self.last.done or progress.unit != self.last.unit):
             self._samples.clear()  # another phase of the step: its pace says nothing about this one
+            self._moves = False
+        if not self._moves and self._samples and progress.done > self._samples[0][1]:
+            # The first unit has the start in it, such as compiling: the pace is that of those after it.
+            self._samples.clear()
+            self._moves = True
         self.last = progress
         self.status = ""
         if not self._samples or now - self._samples[-1][0] >= _SAMPLE_SECONDS:
@@ -45,12 +70,12 @@ class Meter:
             self._samples.popleft()
 
     def rate(self) -> float | None:
-        """Units a second; ``None`` until it can be told."""
-        if self.last is None or len(self._samples) < 2:
+        """Units a second; ``None`` until they have come for a few seconds."""
+        if not self._moves or len(self._samples) < 2:
             return None
         (first_time, first_done), (last_time, last_done) = self._samples[0], self._samples[-1]
         span = last_time - first_time
-        return (last_done - first_done) / span if span > 0 and last_done > first_done else None
+        return (last_done - first_done) / span if span >= STEADY_SECONDS and last_done > first_done else None
 
     def remaining_seconds(self) -> float | None:
         """``None`` where the total or the rate is not known."""
@@ -64,41 +89,48 @@ class Meter:
         """The richest line about the step that fits into ``width`` columns. ``None``: all there is, without a bar."""
         texts = self._texts(now)
         if width is None:
-            return "  ".join(text for text in [self.label, *texts.values()] if text)
-        for dropped in (
-            (),
-            ("rate",),
-            ("rate", "counts"),
-            ("rate", "counts", "note"),
-            ("rate", "counts", "note", "time"),
-        ):
-            kept = [text for key, text in texts.items() if text and key not in dropped]
-            taken = len(self.label) + sum(len(text) + 2 for text in kept)
-            spare = width - taken - 2
-            if taken <= width:
-                bar = self._bar(min(spare, _WIDEST_BAR)) if spare >= _NARROWEST_BAR else ""
-                return "  ".join([self.label, *([bar] if bar else []), *kept])
-        kept = [text for key, text in texts.items() if text and key in ("percent", "time")][:1]
-        room = width - sum(len(text) + 2 for text in kept)
-        return "  ".join([shortened(self.label, max(4, room)), *kept])[:width]
+            return "  ".join([self.label, *(texts[key] for key in _LAYOUTS[0] if texts[key])])
+        shortest = min(len(self.label), _SHORTEST_LABEL)
+        for label, layouts in ((len(self.label), _LAYOUTS), (shortest, _SCANTY_LAYOUTS)):
+            for keys in layouts:
+                kept = [texts[key] for key in keys if texts[key]]
+                if label + _taken(kept) <= width:
+                    return self._laid_out(kept, width)
+        kept = [texts[key] for key in ("percent", "left") if texts[key]]
+        if (room := width - shortest - _taken([*kept, ""])) >= _SHORTEST_NOTE and texts["gist"]:
+            kept.insert(-1, shortened(texts["gist"], room))
+        if shortest + _taken(kept) > width:
+            kept = kept[:1]
+        return "  ".join([shortened(self.label, max(4, width - _taken(kept))), *kept])[:width]
+
+    def _laid_out(self, texts: Sequence[str], width: int) -> str:
+        label = shortened(self.label, width - _taken(texts))
+        spare = width - len(label) - _taken(texts) - 2
+        bar = self._bar(min(spare, _WIDEST_BAR)) if spare >= _NARROWEST_BAR else ""
+        return "  ".join([label, *([bar] if bar else []), *texts])
 
     def _texts(self, now: float) -> dict[str, str]:
+        """What can be said of the step: each fact in full, and in a few columns."""
         elapsed = duration(now - self.began)
         if self.last is None:
-            return {"note": self.status, "time": elapsed}
+            told = {"note": self.status or "starting", "time": elapsed, "left": elapsed}
+            return dict.fromkeys(_KEYS, "") | told | {"gist": told["note"]}
         progress, rate, left = self.last, self.rate(), self.remaining_seconds()
         known = progress.total > 0
-        counts = quantity(progress.done, progress.unit)
-        if known:
-            counts = f"{quantity(progress.done, '' if progress.unit not in _BYTES else progress.unit)}/" + quantity(
-                progress.total, progress.unit
-            )
+        unit = progress.unit if progress.unit in _BYTES else ""
+        done, total = quantity(progress.done, unit), quantity(progress.total, unit)
+        short = f"{done}/{total}" if known else done if progress.done or progress.unit else ""
+        note = self.status or " ".join(progress.note.split())
+        remaining = f"{duration(left)} left" if left is not None and left >= 1 else ""
         return {
             "percent": f"{min(1.0, progress.done / progress.total):.0%}" if known else "",
-            "counts": counts,
-            "rate": f"{quantity(rate, progress.unit if progress.unit in _BYTES else '')}/s" if rate is not None else "",
-            "note": self.status or progress.note,
-            "time": f"{elapsed}, {duration(left)} left" if left is not None and left >= 1 else elapsed,
+            "counts": short if unit else f"{short} {progress.unit}".strip(),
+            "short": short,
+            "rate": f"{quantity(rate, unit)}/s" if rate is not None else "",
+            "note": note,
+            "gist": re.split(" · |, ", note)[0],
+            "time": f"{elapsed}, {remaining}" if remaining else elapsed,
+            "left": remaining or elapsed,
         }
 
     def _bar(self, width: int) -> str:
@@ -106,6 +138,10 @@ class Meter:
             return ""
         filled = int(width * min(1.0, max(0.0, self.last.done / self.last.total)))
         return "━" * filled + "╌" * (width - filled)
+
+
+def _taken(texts: Sequence[str]) -> int:
+    return sum(len(text) + 2 for text in texts)
 
 
 def quantity(value: float, unit: str) -> str:

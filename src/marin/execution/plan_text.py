@@ -147,25 +147,32 @@ def _step_lines(steps: Sequence[PlannedStep], width: int | None, *, details: boo
             yield Line(f"{head}{step.address}", tone)
             yield Line(f"      {reason}", tone)
         if details:
-            yield from (Line(f"      {change}", "warning") for change in step.changes)
+            if step.changes:
+                yield Line(
+                    f"      the recipe has changed, but {_what_is_served(step)} is served as it was built:", "warning"
+                )
+                yield from (Line(f"        {change}", "warning") for change in step.changes)
+                yield Line(f"      {REMEDY}", "warning")
             yield from (Line(f"      note: {note}", "warning") for note in step.notes)
             if step.error is not None:
                 yield Line(f"      {step.error}", "error")
 
 
 def _warning_lines(plan: Plan) -> Iterator[Line]:
-    told = [step for step in plan.steps.values() if step.changes or step.notes]
-    for step in told[:LISTED_WARNINGS]:
+    warned = [step for step in plan.steps.values() if step.changes or step.notes]
+    for step in warned[:LISTED_WARNINGS]:
         if step.changes:
-            what = "it" if step.decision is Decision.SERVE else "what was made from it"
-            yield Line(
-                f"warning: the recipe of {step.id} has changed, but {what} is served as it was built:", "warning"
-            )
+            told = f"the recipe of {step.id} has changed, but {_what_is_served(step)} is served as it was built"
+            yield Line(f"warning: {told}:", "warning")
             yield from (Line(f"    {change}", "warning") for change in step.changes)
             yield Line(f"  {REMEDY}", "warning")
         yield from (Line(f"note: {step.id}: {note}", "warning") for note in step.notes)
-    if (more := len(told) - LISTED_WARNINGS) > 0:
+    if (more := len(warned) - LISTED_WARNINGS) > 0:
         yield Line(f"note: {_steps(more)} more with changes or notes: 'marin plan' lists all", "warning")
+
+
+def _what_is_served(step: PlannedStep) -> str:
+    return "it" if step.decision is Decision.SERVE else "what was made from it"
 
 
 def _steps(count: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from marin.execution.events import FailedStep, Outcome
@@ -11,6 +11,7 @@ from marin.execution.meter import duration
 from marin.execution.plan_text import Line, summary
 from marin.execution.planning import Decision, Plan
 from marin.execution.record import data_path
+from marin.execution.remote import RemoteFunction
 
 _LISTED_TARGETS = 10
 _LISTED_FAILURES = 30
@@ -29,6 +30,9 @@ class Tally:
     failures: list[FailedStep] = field(default_factory=list[FailedStep])
     blocked: dict[ArtifactId, ArtifactId] = field(default_factory=dict[ArtifactId, ArtifactId])
     planned: int = 0
+    stops: int = 0
+    told_last: FailedStep | None = None
+    """The failure that was the last thing said, so that it need not be said again."""
 
     def __post_init__(self) -> None:
         self.planned = len(self.plan.to_make)
@@ -42,8 +46,18 @@ class Tally:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.paths[id_] = path
 
-    def closing_lines(self, now: float, *, interrupted: bool) -> list[Line]:
-        """How the run ended, and where each target lies."""
+    def stopping_line(self, running: Collection[ArtifactId]) -> Line:
+        """What is said at a signal. Only a process can save its work, or be killed."""
+        self.stops += 1
+        if self.stops > 1:
+            return Line("killing what still runs", "warning")
+        remote = any(isinstance(self.plan.steps[id_].step.run, RemoteFunction) for id_ in running)
+        return Line("stopping: steps save their work (again to kill them)" if remote else "stopping", "warning")
+
+    def closing_lines(self, now: float, *, interrupted: bool, running: Collection[ArtifactId] = ()) -> list[Line]:
+        """How the run ended, and where each target lies. ``running``: what an interruption has ended."""
+        if self.plan.errors or (self.planned and not self.done and not interrupted):
+            return []  # refused before anything ran: the error says all
         lines = [*self._failure_lines(), *self._blocked_lines()]
         counts = [f"{count:,} {outcome.value}" for outcome, count in self.outcomes.items()]
         if self.failures:
@@ -55,11 +69,18 @@ class Tally:
         if interrupted:
             open_steps = self.planned - self.done - len(self.blocked)
             lines.append(Line(f"interrupted: {', '.join([*counts, f'{open_steps:,} not built'])}", "warning"))
+            if self.stops == 1 and any(self._goes_on(id_) for id_ in running):
+                lines.append(Line("run again to go on from where they were", "warning"))
         elif self.planned:
             lines.append(
                 Line(f"{', '.join(counts)} in {duration(now - self.began)}", "error" if self.failures else "strong")
             )
         return [*lines, *self._target_lines()]
+
+    def _goes_on(self, id_: ArtifactId) -> bool:
+        """Whether the next run finds what the step has saved: a mutable version always starts anew."""
+        run = self.plan.steps[id_].step.run
+        return isinstance(run, RemoteFunction) and run.resumable and not id_.is_mutable
 
     def _target_lines(self) -> Iterator[Line]:
         targets = [(id_, place) for id_ in self.plan.graph.targets if (place := self._place(id_)) is not None]
@@ -83,6 +104,9 @@ class Tally:
         if not self.failures:
             return
         count = len(self.failures)
+        if count == 1 and self.told_last is self.failures[0]:
+            yield from (Line(f"    {text}") for text in list(failure_text(self.failures[0]))[1:])
+            return
         yield Line("1 step failed:" if count == 1 else f"{count:,} steps failed:", "error")
         for failed in self.failures[:_LISTED_FAILURES]:
             yield Line(f"  {failed.id}", "error")
