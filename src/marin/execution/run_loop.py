@@ -133,17 +133,22 @@ class RunLoop:
     def _wind_up(self) -> None:
         """Stopped by a signal: processes are ended and waited for; a thread can't be ended, its step is given up."""
         self.state.stop.set()
+        self._tell_stopping()
         steps = self.planned.graph.steps
         in_process = {id_ for id_ in self.schedule.running if isinstance(steps[id_].run, RemoteFunction)}
         while in_process & self.schedule.running:
-            if len(self.signals) > 1:
+            if len(self.signals) > 1 and not self.state.kill.is_set():
                 self.state.kill.set()
+                self._tell_stopping()
             self._take_in(self.ended.get())
         self.state.wait_for_takers()
         for id_, held in list(self.state.held.items()):
             if id_ in self.schedule.running:
                 with contextlib.suppress(StoreError, OSError):  # a full disk must not keep us from stopping
                     held.fail("interrupted", None, None)
+
+    def _tell_stopping(self) -> None:
+        self.state.reporter.stopping(signal.Signals(self.signals[-1]).name)
 
     @contextlib.contextmanager
     def _signals(self) -> Generator[None]:
