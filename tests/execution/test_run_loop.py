@@ -31,3 +31,15 @@ def test_a_signal_that_interrupts_the_handling_of_another_does_not_hang_the_run(
     with pytest.raises(RunInterrupted) as stopped:
         resolve(poems(run=_stop_the_run), options=options)
     assert stopped.value.exit_code == 130
+
+
+def _signal_to_this_thread(config):
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    time.sleep(5)
+
+
+def test_a_signal_that_the_kernel_gives_to_another_thread_is_noticed(options):
+    begin = time.monotonic()
+    with pytest.raises(RunInterrupted):
+        resolve(poems(run=_signal_to_this_thread), options=options)
+    assert time.monotonic() - begin < 4

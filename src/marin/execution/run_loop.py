@@ -24,6 +24,9 @@ from marin.execution.run_state import RunState, Stopped
 from marin.execution.schedule import Schedule
 from marin.execution.step_runner import Made, make
 
+SIGNAL_SECONDS = 0.2
+"""How late a signal may be noticed that another thread has got."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -57,7 +60,7 @@ class RunLoop:
             with self._signals():
                 while not self.schedule.done and not self.signals:
                     self._start_ready(limit)
-                    self._take_in(self.ended.get())
+                    self._take_in(self._wait())
                 if self.signals:
                     self._wind_up()
         finally:
@@ -96,6 +99,13 @@ class RunLoop:
                 self.ended.put(Ended(step.id, None, fault))
             else:
                 self.ended.put(Ended(step.id, made, None))
+
+    def _wait(self) -> Ended | None:
+        """What ended next. None: nothing yet; look whether a signal came."""
+        # Not without limit: the kernel may give a signal to another thread, and that does not wake this one.
+        with contextlib.suppress(queue.Empty):
+            return self.ended.get(timeout=SIGNAL_SECONDS)
+        return None
 
     def _take_in(self, ended: Ended | None) -> None:
         if ended is None:
@@ -140,7 +150,7 @@ class RunLoop:
             if len(self.signals) > 1 and not self.state.kill.is_set():
                 self.state.kill.set()
                 self._tell_stopping()
-            self._take_in(self.ended.get())
+            self._take_in(self._wait())
         self.state.wait_for_takers()
         for id_, held in list(self.state.held.items()):
             if id_ in self.schedule.running:
