@@ -95,5 +95,5 @@ def _check_overrides(build: _Build) -> None:
         known = ", ".join(sorted(build.open_names)) or "none"
         hint = f"did you mean {near[0]}? " if near else ""
         raise UnusedOverrideError(
-            f"override {name}={version} matches no handle: {hint}Handles with an open version: {known}"
+            f"override {name}={version} matches no handle: {hint}handles with an open version are: {known}"
         )

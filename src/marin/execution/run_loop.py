@@ -13,7 +13,7 @@ from types import FrameType
 
 from marin.errors import RunError, RunInterrupted, StoreError
 from marin.execution.events import FailedStep
-from marin.execution.failure import Failure
+from marin.execution.failure import Failure, is_user_code
 from marin.execution.graph import Step
 from marin.execution.identity import ArtifactId
 from marin.execution.observe import observe_step
@@ -184,10 +184,19 @@ class RunLoop:
         lines = [f"{len(self.failures)} of {len(self.planned.to_make)} steps failed:"]
         for failed in self.failures:
             lines.append(f"  {failed.id}: {failed.failure.error}: {failed.failure.message}")
-            lines.append(f"    at {failed.failure.frame}" + (f", log: {failed.log}" if failed.log else ""))
+            places = (failed.failure.frame and f"at {failed.failure.frame}", failed.log and f"log: {failed.log}")
+            lines += [f"    {place}" for place in places if place]
         if self.blocked:
             lines.append(f"{len(self.blocked)} not made because of them:")
             lines += [f"  {id_} (needs {by})" for id_, by in self.blocked.items()]
         error = RunError("\n".join(lines))
-        error.__cause__ = self.failures[0].cause
+        error.__cause__ = _from_user_code(self.failures[0].cause)
         return error
+
+
+def _from_user_code(cause: BaseException | None) -> BaseException | None:
+    """``cause`` with a traceback that begins at the user's code: the way there through ours helps nobody."""
+    step = cause.__traceback__ if cause is not None else None
+    while step is not None and not is_user_code(step.tb_frame.f_code.co_filename):
+        step = step.tb_next
+    return cause.with_traceback(step) if cause is not None and step is not None else cause

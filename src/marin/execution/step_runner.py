@@ -245,7 +245,7 @@ class _Attempt:
             self._write_log(redact_text(failure.traceback))
         error = redact_text(f"{failure.error}: {failure.message}")
         try:
-            return self.held.fail(error, failure.frame, self._existing_log())
+            return self.held.fail(error, failure.frame or None, self._existing_log())
         except (StoreError, OSError) as untold:
             # What the step ran into matters more; it may well be the same full disk.
             fault.add_note(f"This could not be recorded: {untold}")
