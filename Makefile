@@ -22,19 +22,19 @@ check: $(VENV)/.dev
 
 # Debian's python3 may come without ensurepip: then virtualenv, kept beside the environment, makes it.
 $(BIN)/pip:
-	$(PYTHON) -m venv $(VENV) 2>/dev/null \
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null \
 	|| { rm -rf $(VENV) && $(PYTHON) -m pip install --quiet --target $(VENV)-bootstrap virtualenv \
 	     && PYTHONPATH=$(VENV)-bootstrap $(PYTHON) -m virtualenv --quiet $(VENV); }
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/pip
 	@echo "Installing Marin with its data and training parts into $(VENV): about 800 MB, a few minutes the first time."
-	$(BIN)/python -m pip install --quiet -e '.[data,train]'
-	touch $@
+	@$(BIN)/python -m pip install --quiet -e '.[data,train]'
+	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing Marin and all that its tests need into $(VENV): about 1 GB, a few minutes the first time."
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
-	touch $@ $(VENV)/.demo
+	@$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@ $(VENV)/.demo
 
 clean:
 	rm -rf $(VENV) $(VENV)-bootstrap build src/*.egg-info .pytest_cache .ruff_cache .hypothesis

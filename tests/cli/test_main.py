@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marin.cli.main import COMMANDS, main, parser_of
-from tests.cli.commands import MARIN, environment, marin, script
+from tests.cli.commands import MARIN, environment, marin, python, script
 
 
 def test_without_a_command_the_help_is_shown(tmp_path: Path):
@@ -85,10 +85,82 @@ def test_an_error_of_the_script_ends_with_1_and_a_traceback_that_begins_in_the_s
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_a_syntax_error_of_the_script_is_shown_as_python_does(tmp_path: Path):
-    done = marin(tmp_path, "plan", script(tmp_path, "def f(:\n"))
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("# Marin\n\nMarin is a thing.\n", "error: page.md:3: invalid syntax\n    Marin is a thing.\n"),
+        ("x = 1\n  y = 2\n", "error: page.md:2: unexpected indent\n    y = 2\n"),
+    ],
+)
+def test_a_script_that_is_no_python_is_told_with_its_line(tmp_path: Path, command: str, text: str, said: str):
+    (tmp_path / "page.md").write_text(text)
+    done = marin(tmp_path, command, "page.md")
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.parametrize("data", [b"\0\0", b"\xff\xfe = 1\n", b"# coding: klingon\n"])
+def test_a_script_that_is_no_text_is_told_without_a_traceback(tmp_path: Path, data: bytes):
+    (tmp_path / "image.png").write_bytes(data)
+    done = marin(tmp_path, "run", "image.png")
     assert done.returncode == 1
+    assert re.match(r"error: .*image\.png", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_syntax_error_in_what_the_script_imports_keeps_its_traceback(tmp_path: Path):
+    (tmp_path / "helper.py").write_text("def f(:\n")
+    done = marin(tmp_path, "run", script(tmp_path, "import helper\n"))
+    assert "pipeline.py" in done.stderr
     assert done.stderr.endswith("SyntaxError: invalid syntax\n")
+
+
+def test_an_expected_error_while_the_script_makes_handles_has_the_line_of_the_script(tmp_path: Path):
+    text = "def handles():\n    return poems('Bad name!')\nmodel = handles()\n"
+    path = script(tmp_path, text)
+    lines = path.read_text().splitlines()
+    (line,) = (number for number, text in enumerate(lines, start=1) if text.startswith("    return ArtifactStep("))
+    for command in ("run", "plan"):
+        done = marin(tmp_path, command, path)
+        assert done.returncode == 1
+        assert re.search(rf"^error: .*Bad name!.*\n  at pipeline\.py:{line} in poems\n$", done.stderr, re.DOTALL)
+
+
+def test_an_error_of_the_run_has_no_line_as_the_call_of_the_run_is_not_at_fault(tmp_path: Path):
+    text = "from marin.execution import run\nrun(poems('a', run=write, version='2026.07.01', pin='/missing/poems'))\n"
+    done = marin(tmp_path, "run", script(tmp_path, text.replace("run=write, ", "run=None, ")))
+    assert done.returncode == 1
+    assert "error: " in done.stderr
+    assert "\n  at " not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("columns", [50, 80])
+def test_help_fits_the_terminal_except_its_example(tmp_path: Path, command: str, columns: int):
+    text = marin(tmp_path, command, "--help", COLUMNS=str(columns)).stdout
+    told, _, example = text.partition("example:\n")
+    assert all(len(line) <= columns for line in told.splitlines())
+    assert re.match(r"  (.*\()?.*marin .*\n$", example)  # in one line, to be copied
+
+
+def test_the_options_of_a_plan_are_those_that_mean_something_there(tmp_path: Path):
+    script(tmp_path, "model = poems()\n", name="a.py")
+    for option in (["--max-concurrent", "2"], ["--fail-fast"]):
+        assert option[0] in marin(tmp_path, "run", "--help").stdout
+        assert option[0] not in marin(tmp_path, "plan", "--help").stdout
+        done = marin(tmp_path, "plan", "a.py", *option)
+        assert done.returncode == 2
+        assert done.stderr.startswith("usage: marin plan ")
+        assert f"marin plan: error: unrecognized arguments: {' '.join(option)}\n" in done.stderr
+
+
+def test_json_is_described_the_same_wherever_a_script_is_run(tmp_path: Path):
+    path = script(tmp_path, "from marin.experiment.main import experiment_main\nexperiment_main(poems)\n")
+    texts = [marin(tmp_path, "run", "--help"), marin(tmp_path, "plan", "--help"), python(tmp_path, path, "--help")]
+    described = {
+        re.sub(r"\s+", " ", re.search(r"--json( .*?\n)(?=\n|  -|$)", done.stdout, re.DOTALL)[1]) for done in texts
+    }
+    assert described == {" JSON lines on stdout, one object a line; what the script prints meanwhile goes to stderr "}
 
 
 def test_the_exit_code_of_a_script_is_kept(tmp_path: Path):

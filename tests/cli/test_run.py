@@ -139,8 +139,51 @@ def test_failed_steps_end_with_1_and_a_table(tmp_path: Path):
     )
     assert "  after@dev (needs bad@dev)\n" in done.stderr
     assert done.stderr.endswith("error: 1 of 3 steps failed\n")
-    assert done.stderr.count("no verse today") == 2  # when it happened, and in the table
+    assert done.stderr.count("no verse today") == 2  # when it happened, and in the table, as another step ended since
     assert "Traceback" not in done.stderr
+
+
+def test_a_refused_run_says_only_why(tmp_path: Path):
+    done = marin(tmp_path, "run", script(tmp_path, BUILD), "--only", "tok/poems")
+    assert done.returncode == 1
+    assert " in 0.0 s" not in done.stderr
+
+
+SAVING = """
+def saving(config):
+    Path({ready!r}).touch()
+    try:
+        time.sleep(1000)
+    finally:
+        time.sleep(config["pause"])
+model = poems(run=remote(saving, resumable=True), pause={pause}, version="2026.07.01")
+"""
+
+
+def test_a_signal_is_answered_while_steps_still_save_their_work(tmp_path: Path):
+    ready = tmp_path / "ready"
+    terminal = Terminal(tmp_path, "run", script(tmp_path, SAVING.format(ready=str(ready), pause=2)))
+    until(ready.exists, "the step runs")
+    terminal.interrupt()
+    terminal.read_until("stopping: steps save their work (again to kill them)")
+    assert b"interrupted" not in terminal.written
+    code, text = terminal.end()
+    assert code == 130
+    assert "run again to go on from where they were" in text
+
+
+def test_a_second_signal_is_answered_and_kills(tmp_path: Path):
+    ready = tmp_path / "ready"
+    process = start(tmp_path, "run", script(tmp_path, SAVING.format(ready=str(ready), pause=1000)), "--json")
+    until(ready.exists, "the step runs")
+    assert process.stdout is not None
+    process.send_signal(signal.SIGINT)
+    lines = iter(process.stdout.readline, "")
+    assert any(json.loads(line) == {"event": "stopping", "signal": "SIGINT"} for line in lines)
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=60)
+    assert [json.loads(line)["event"] for line in rest.splitlines()] == ["stopping", "ended"]
+    assert process.returncode == 130
 
 
 def test_a_plan_writes_nothing(tmp_path: Path):
@@ -227,11 +270,11 @@ def test_a_terminal_shows_a_line_for_what_runs_and_then_where_it_lies(tmp_path: 
 
 
 def test_no_color_means_none(tmp_path: Path):
-    path = script(tmp_path, "model = poems()\n")
+    path = script(tmp_path, "model = [poems(), poems('bad', run=fail)]\n")
     _, colored = Terminal(tmp_path, "run", path).end()
     _, plain = Terminal(tmp_path, "run", path, NO_COLOR="1").end()
     assert re.search(r"\x1b\[[\d;]*m", colored)
-    assert "\x1b[3" not in plain
+    assert not re.search(r"\x1b\[[\d;]*m", plain)
     assert "\x1b[32m" in Terminal(tmp_path, "plan", path).end()[1]
     assert "\x1b[" not in Terminal(tmp_path, "plan", path, NO_COLOR="1").end()[1]
 

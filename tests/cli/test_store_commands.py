@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> LocalStore:
 def test_ls_of_a_store_that_is_not_there_says_where_it_looked_and_makes_nothing(tmp_path: Path):
     done = marin(tmp_path, "ls")
     assert (done.returncode, done.stdout) == (0, "")
-    assert f"nothing is in {tmp_path}/marin_store (default ./marin_store)" in done.stderr
+    assert f"nothing is in {tmp_path}/marin_store (default ./marin_store): there is no such store yet" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -64,6 +64,33 @@ def test_ls_on_a_narrow_terminal_keeps_name_and_state(tmp_path: Path, store: Loc
     _, text = Terminal(tmp_path, "ls", columns=columns).end()
     assert re.match(r"tokenized/poems@2026\.07\.01  built", text)
     assert ("1.5 MB" in text) == (columns == 200)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_ls_on_a_terminal_cuts_a_long_error_to_the_width(tmp_path: Path, store: LocalStore, columns: int):
+    put(store, "bad@dev", attempt=attempt(error="ValueError: " + "no verse " * 40))
+    put(store, "good@dev", build())
+    _, text = Terminal(tmp_path, "ls", columns=columns).end()
+    lines = text.splitlines()
+    assert all(len(line) <= columns for line in lines)
+    assert re.match(r"bad@dev +failed .*ValueError: no.*…$" if columns > 60 else r"bad@dev +failed", lines[0])
+    assert "…" not in marin(tmp_path, "ls").stdout  # a program gets all of it
+
+
+@pytest.mark.parametrize(
+    "words", [("ls",), ("ls", "--json"), ("show", "a"), ("path", "a"), ("log", "a"), ("rm", "a@dev")]
+)
+def test_a_store_that_is_named_but_not_there_is_an_error(tmp_path: Path, words: tuple[str, ...]):
+    done = marin(tmp_path, *words, "--prefix", tmp_path / "stor")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(rf"error: there is no store at {tmp_path}/stor \(--prefix\).*\n", done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_store_is_no_error(tmp_path: Path):
+    (tmp_path / "store").mkdir()
+    done = marin(tmp_path, "ls", "--prefix", "store")
+    assert (done.returncode, done.stderr) == (0, f"nothing is in {tmp_path}/store (--prefix)\n")
 
 
 def test_ls_survives_a_torn_record(tmp_path: Path, store: LocalStore):
@@ -161,7 +188,22 @@ def test_path_of_what_is_not_built_is_an_error_with_nothing_on_stdout(tmp_path: 
     for artifact in ("bad@dev", "nothing"):
         done = marin(tmp_path, "path", artifact)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.splitlines()[-1].startswith("error: ")
+        assert "error: " in done.stderr
+
+
+def test_path_of_what_has_failed_says_why_and_where_the_log_is(tmp_path: Path, store: LocalStore):
+    put(
+        store,
+        "bad@dev",
+        attempt=attempt(error="ValueError: no\nverse", frame="poems.py:12 in write", log="bad/dev/.logs/a1.log"),
+    )
+    store.write("bad/dev/.logs/a1.log", b"Traceback\n")
+    assert marin(tmp_path, "path", "bad@dev").stderr.splitlines() == [
+        "error: bad@dev has no complete build: it is failed",
+        "  ValueError: no",
+        "  at poems.py:12 in write",
+        f"  log {store.root}/bad/dev/.logs/a1.log",
+    ]
 
 
 # log
@@ -173,6 +215,16 @@ def test_log_prints_what_the_step_wrote(tmp_path: Path):
     done = marin(tmp_path, "log", "raw/poems@dev")
     assert done.stdout == "vers un\n"
     assert "log of raw/poems@dev: " in done.stderr
+
+
+@pytest.mark.parametrize("written", [b"", None])
+def test_log_that_is_empty_says_so(tmp_path: Path, store: LocalStore, written: bytes | None):
+    put(store, "model@dev", build(log="model/dev/.logs/b1.log"))
+    if written is not None:
+        store.write("model/dev/.logs/b1.log", written)
+    done = marin(tmp_path, "log", "model@dev")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines()[1:] == ["the log is empty"]
 
 
 def test_log_of_a_step_without_one_says_why(tmp_path: Path, store: LocalStore):

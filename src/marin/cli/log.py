@@ -38,16 +38,17 @@ def execute(arguments: argparse.Namespace) -> int:
     place = store.url(entry.log)
     print(f"log of {entry.id}: {place}", file=sys.stderr)
     file = _opened(store, entry, place, follow=follow)
-    if file is None:
-        print("it has written nothing", file=sys.stderr)
-        return 0
-    with file:
-        _copy(file)
-        while follow:
-            time.sleep(_POLL_SECONDS)
-            # Asked before we read: what was written until the end is then still read.
-            follow = _still(store, entry)
-            _copy(file)
+    copied = 0
+    if file is not None:
+        with file:
+            copied = _copy(file)
+            while follow:
+                time.sleep(_POLL_SECONDS)
+                # Asked before we read: what was written until the end is then still read.
+                follow = _still(store, entry)
+                copied += _copy(file)
+    if not copied:
+        print("the log is empty", file=sys.stderr)
     return 0
 
 
@@ -61,10 +62,13 @@ def _opened(store: LocalStore, entry: Entry, place: str, *, follow: bool) -> Bin
             time.sleep(_POLL_SECONDS)
 
 
-def _copy(file: BinaryIO) -> None:
+def _copy(file: BinaryIO) -> int:
+    """Print what is there, and say how many bytes that were."""
+    copied = 0
     while part := file.read(1 << 16):
-        sys.stdout.buffer.write(part)
+        copied += sys.stdout.buffer.write(part)
     sys.stdout.buffer.flush()
+    return copied
 
 
 def _is_running(entry: Entry) -> bool:

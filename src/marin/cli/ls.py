@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from marin.execution.meter import size
 from marin.execution.record import data_path
 from marin.execution.tally import absolute
 from marin.storage.owner import describe
+
+_SHORTEST_NOTE = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +43,8 @@ def execute(arguments: argparse.Namespace) -> int:
         print(line)
     if not listed:
         what = f"nothing that matches {arguments.pattern!r}" if arguments.pattern else "nothing"
-        print(f"{what} is in {prefix.location} ({prefix.origin})", file=sys.stderr)
+        missing = "" if os.path.isdir(prefix.location) else ": there is no such store yet"
+        print(f"{what} is in {prefix.location} ({prefix.origin}){missing}", file=sys.stderr)
         if prefix.hint:
             print(f"note: {prefix.hint}", file=sys.stderr)
     return 0
@@ -62,23 +66,25 @@ def _row(entry: Entry) -> list[str]:
     elif entry.condition is Condition.FAILED and attempt is not None:
         note = (attempt.error or "").partition("\n")[0]
     elif entry.fault is not None:
-        note = str(entry.fault)
+        note = str(entry.fault).partition("\n")[0]
     elif build is not None and build.source is not None:
         note = f"adopted from {build.source}"
     return [str(entry.id), entry.condition.value, amount, when, note]
 
 
 def _table(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Aligned columns; where a terminal is too narrow the last ones are left out, but never the name and the state."""
+    """Aligned columns. A narrow terminal gets a shorter note, then fewer columns, but always the name and the state."""
     columns = 5
     while True:
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(columns)]
-        # The last column may run on: it is text, and the terminal wraps it.
-        fixed = sum(widths[:4]) + 2 * min(columns - 1, 3)
-        if width is None or fixed <= width or columns == 2:
+        needed = sum(widths[:4]) + 2 * (columns - 1) + (min(_SHORTEST_NOTE, widths[4]) if columns == 5 else 0)
+        if width is None or needed <= width or columns == 2:
             break
         columns -= 1
-    return ["  ".join(f"{text:<{widths[at]}}" for at, text in enumerate(row[:columns])).rstrip() for row in rows]
+    lines = ["  ".join(f"{text:<{widths[at]}}" for at, text in enumerate(row[:columns])).rstrip() for row in rows]
+    if width is None or columns == 2:  # name and state are never cut
+        return lines
+    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
 
 
 def _as_json(entry: Entry, prefix: str) -> dict[str, Any]:

@@ -65,7 +65,10 @@ def _dispatch(argv: Sequence[str]) -> int:
         cut = argv.index("--")
         argv, script_arguments = argv[:cut], argv[cut + 1 :]
     parser = parser_of(name)
-    arguments = parser.parse_args(argv)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        # Said by the command's own parser, so that its usage is shown, not that of `marin`.
+        getattr(arguments, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     if name not in COMMANDS:
         parser.print_help()
         return 2 if argv else 0
@@ -83,7 +86,7 @@ def parser_of(chosen: str) -> argparse.ArgumentParser:
         prog="marin",
         description="Language-model pipelines made of lazy, versioned artifacts.",
         epilog="example:\n  marin run examples/01_first_pipeline.py\n\n'marin COMMAND --help' tells more.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Paragraphs,
     )
     parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
@@ -98,10 +101,23 @@ def parser_of(chosen: str) -> argparse.ArgumentParser:
             help=purpose,
             description=description,
             epilog=example,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Paragraphs,
         )
         command.add_arguments(chosen_parser)
+        chosen_parser.set_defaults(parser=chosen_parser)
     return parser
+
+
+class _Paragraphs(argparse.HelpFormatter):
+    """Fits paragraphs to the columns there are; an example is shown as it is, to be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            paragraph
+            if paragraph.startswith("example:")
+            else super(_Paragraphs, self)._fill_text(paragraph, width, indent)
+            for paragraph in text.split("\n\n")
+        )
 
 
 class _ShowVersion(argparse.Action):

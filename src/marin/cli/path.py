@@ -7,9 +7,12 @@ example:
 from __future__ import annotations
 
 import argparse
+import os
 
 from marin.cli.store_access import add_artifact_argument, add_store_arguments, found, opened
-from marin.execution.catalog import data_url
+from marin.errors import NotBuiltError
+from marin.execution.catalog import Entry, data_url
+from marin.storage.local import LocalStore
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,5 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Carry out the command. Returns the exit code."""
     _, store = opened(arguments)
-    print(data_url(store, found(store, arguments.artifact)))
+    entry = found(store, arguments.artifact)
+    try:
+        print(data_url(store, entry))
+    except NotBuiltError as fault:
+        raise NotBuiltError(f"{fault}{_why(store, entry)}") from None
     return 0
+
+
+def _why(store: LocalStore, entry: Entry) -> str:
+    """The error of the last attempt, where it came up, and the log: a line for each."""
+    lines: list[str] = []
+    if entry.attempt is not None and entry.attempt.error:
+        lines.append(entry.attempt.error.strip().partition("\n")[0])
+        lines += [f"at {entry.attempt.frame}"] if entry.attempt.frame else []
+    if entry.log is not None and os.path.exists(place := store.url(entry.log)):
+        lines.append(f"log {place}")
+    return "".join(f"\n  {line}" for line in lines)

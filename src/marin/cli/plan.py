@@ -1,4 +1,6 @@
-"""Say what a run of SCRIPT would do: one line for each step, with the reason. Nothing is written.
+"""Say what a run of SCRIPT would do. Nothing is written.
+
+One line for each step: what would happen to it, its address (where the artifact lies below the store), the reason.
 
 Targets are found as by 'marin run'. Of a script that calls run() itself the first call is shown. Ends with 1 if the
 run would be refused.
@@ -17,12 +19,13 @@ from marin.cli.script import module_targets, run_script
 from marin.cli.script_arguments import add_script_arguments, around_script
 from marin.execution.build_context import build_context
 from marin.execution.runner import TargetsCaptured, capture_targets
-from marin.experiment.main import print_plan, run_options_of
+from marin.experiment.main import add_plan_arguments, print_plan, run_options_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     add_script_arguments(parser)
+    add_plan_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:

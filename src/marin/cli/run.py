@@ -18,11 +18,13 @@ from marin.execution.build_context import build_context
 from marin.execution.console import json_reporter, reporting, terminal_reporter
 from marin.execution.events import Reporter
 from marin.execution.runner import run
+from marin.experiment.main import add_run_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     add_script_arguments(parser)
+    add_run_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:

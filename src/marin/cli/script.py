@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, cast
 
 from marin.errors import ConfigurationError
@@ -18,18 +18,29 @@ _OUR_MAIN = sys.modules["__main__"]  # kept: the module that a script replaces m
 def run_script(script: Path, arguments: Sequence[str]) -> ModuleType:
     """Execute ``script`` as ``__main__``, and leave it there: its functions are found by it when they travel.
 
-    Raises whatever the script raises.
+    Raises ``ConfigurationError`` if it is no Python, and whatever the script raises.
     """
     place = script.resolve()
+    code = _compiled(script, place)
     module = ModuleType("__main__")
     module.__file__ = str(place)
     module.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = module
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(place.parent))
-    code = compile(place.read_bytes(), str(place), "exec", dont_inherit=True)  # our __future__ is not the script's
     exec(code, module.__dict__)
     return module
+
+
+def _compiled(script: Path, place: Path) -> CodeType:
+    try:
+        return compile(place.read_bytes(), str(place), "exec", dont_inherit=True)  # our __future__ is not the script's
+    except SyntaxError as fault:
+        line = (fault.text or "").strip()
+        where = f"{script}:{fault.lineno}" if fault.lineno else str(script)
+        raise ConfigurationError(f"{where}: {fault.msg}" + (f"\n    {line}" if line else "")) from None
+    except ValueError as fault:  # such as null bytes, before Python 3.12
+        raise ConfigurationError(f"{script} is no Python: {fault}") from None
 
 
 def module_targets(module: ModuleType, script: Path) -> list[Step]:

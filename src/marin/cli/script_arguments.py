@@ -10,16 +10,15 @@ from pathlib import Path
 
 from marin.execution.build_context import VersionCodex
 from marin.execution.options import run_options
-from marin.experiment.main import Launch, add_run_arguments, codex_of, launched, run_options_of
+from marin.experiment.main import JSON_HELP, Launch, codex_of, launched, run_options_of
 
 
 def add_script_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add SCRIPT and the options of a run."""
+    """Add SCRIPT and its output's form."""
     parser.add_argument(
         "script", metavar="SCRIPT", type=_script, help="a Python file; its own arguments follow after --"
     )
-    add_run_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="JSON on stdout; what the script prints goes to stderr")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 @contextlib.contextmanager

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 
+from marin.errors import NotBuiltError
 from marin.execution.catalog import Entry, find
 from marin.storage.local import LocalStore
-from marin.storage.prefix import Prefix, open_store, resolve_prefix
+from marin.storage.prefix import Prefix, open_store, resolve_prefix, working_folder
 
 
 def add_store_arguments(parser: argparse.ArgumentParser, *, json: bool) -> None:
     """Add ``--prefix``, and ``--json`` where a program would read the answer."""
     parser.add_argument("--prefix", metavar="PATH", help="the store (default: MARIN_PREFIX, else ./marin_store)")
     if json:
-        parser.add_argument("--json", action="store_true", help="JSON on stdout")
+        parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
 
 def add_artifact_argument(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,12 @@ def add_artifact_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def opened(arguments: argparse.Namespace) -> tuple[Prefix, LocalStore]:
-    """The store that the arguments, or the environment, name."""
-    prefix = resolve_prefix(arguments.prefix, environ=os.environ, cwd=Path.cwd())
+    """The store that the arguments, or the environment, name. Raises ``NotBuiltError`` if ``--prefix`` has none."""
+    prefix = resolve_prefix(arguments.prefix, environ=os.environ, cwd=working_folder())
+    if arguments.prefix is not None and not os.path.isdir(prefix.location):
+        raise NotBuiltError(
+            f"there is no store at {prefix.location} ({prefix.origin}): a run makes it, or is it elsewhere?"
+        )
     return prefix, open_store(prefix.location)
 
 

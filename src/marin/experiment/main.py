@@ -13,7 +13,6 @@ import shutil
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 from marin.errors import ConfigurationError, InvalidNameError, InvalidVersionError
@@ -26,7 +25,7 @@ from marin.execution.lazy import ArtifactStep
 from marin.execution.options import RunOptions
 from marin.execution.runner import plan, run
 from marin.experiment.ending import EXIT_FAILED, is_expected, tell_fault
-from marin.storage.prefix import resolve_prefix
+from marin.storage.prefix import resolve_prefix, working_folder
 
 Targets = Step | Sequence[Step] | Mapping[Any, Step]
 """What ``build`` returns: one handle, or several."""
@@ -93,9 +92,22 @@ def build_options(argv: Sequence[str] | None = None, *, version: str = "dev") ->
     return run_options_of(arguments), codex_of(arguments, version)
 
 
+JSON_HELP = "JSON lines on stdout, one object a line; what the script prints meanwhile goes to stderr"
+"""Of ``--json``, wherever a script is run."""
+
+
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that every way to start a run understands. Read them with ``run_options_of`` and ``codex_of``."""
-    group = parser.add_argument_group("where and how to run")
+    add_plan_arguments(parser)
+    group = parser.add_argument_group("how to run")
+    group.add_argument("--max-concurrent", metavar="N", type=_positive, help="steps at a time (default: one per core)")
+    group.add_argument("--fail-fast", action="store_true", help="start nothing more once a step has failed")
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that decide what a run does. Read them with ``run_options_of`` and ``codex_of``."""
+    parser.set_defaults(max_concurrent=None, fail_fast=False)
+    group = parser.add_argument_group("where, and what")
     group.add_argument("--prefix", metavar="PATH", help="the store (default: MARIN_PREFIX, else ./marin_store)")
     group.add_argument("--region", help="what ctx.region says")
     group.add_argument(
@@ -105,8 +117,6 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="build this step only, take the rest as it is (repeatable)",
     )
-    group.add_argument("--max-concurrent", metavar="N", type=_positive, help="steps at a time (default: one per core)")
-    group.add_argument("--fail-fast", action="store_true", help="start nothing more once a step has failed")
     group = parser.add_argument_group("versions of handles that leave theirs open")
     group.add_argument("--version", metavar="VERSION", type=_version, help="a date such as 2026.07.01, or dev")
     group.add_argument(
@@ -138,7 +148,7 @@ def codex_of(arguments: argparse.Namespace, version: str) -> VersionCodex:
 def print_plan(handles: Sequence[Step], options: RunOptions, *, as_json: bool) -> int:
     """Print what a run of ``handles`` would do. The exit code: 0, or 1 if the run would be refused."""
     made = plan(*handles, options=options)
-    prefix = resolve_prefix(options.prefix, environ=os.environ, cwd=Path.cwd())
+    prefix = resolve_prefix(options.prefix, environ=os.environ, cwd=working_folder())
     if as_json:
         print(json.dumps({"prefix": prefix.location, "origin": prefix.origin, **plan_as_json(made)}, default=str))
     else:
@@ -155,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Build what this script describes; what is built already is served.")
     add_run_arguments(parser)
     parser.add_argument("--plan", action="store_true", help="say what would happen, and do nothing")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
     return parser
 
 
