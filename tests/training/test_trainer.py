@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from marin.errors import (
     NonFiniteLossError,
     TokenizerMismatchError,
 )
+from marin.execution.progress import Progress, progress_sink
+from marin.training import loop
 from marin.training.evaluate import evaluate
 from marin.training.optimizers import AdamConfig
 from marin.training.train import DatasetConfig
@@ -75,6 +78,21 @@ def test_what_lies_there_at_the_end_is_the_model_and_its_metrics(finished):
     assert [step for step, _, loss in losses(config.output_path) if loss is not None] == [0, 10, 20, 30]
     assert checkpoint.metrics()["validation_loss"] == checkpoint.validation.loss
     assert checkpoint.history()[1]["learning_rate"] == config.optimizer.learning_rate(0, 30)
+
+
+def test_it_reports_no_speed_before_it_is_measured_and_its_log_tells_how_it_goes(cache, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(loop, "LOG_SECONDS", 0.0)
+    reported: list[Progress] = []
+    with progress_sink(reported.append):
+        train(train_config(tmp_path / "out", cache))
+    notes = [progress.note for progress in reported]
+    assert notes[0] == "compiling"
+    assert not any(re.search(r"\b0 tok/s", note) for note in notes)
+    assert sum("tok/s" in note for note in notes) > 20
+    log = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    assert re.fullmatch(r"step 0/30  validation loss \d+\.\d+, \d+\.\d+ bits per byte", log[0])
+    assert re.fullmatch(r"step 1/30  loss \d+\.\d+", log[1])
+    assert re.fullmatch(r"step 2/30  loss \d+\.\d+ · [\d,]+ tok/s", log[2])
 
 
 def test_a_checkpoint_without_its_parameters_is_told(finished, tmp_path):

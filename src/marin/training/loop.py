@@ -26,6 +26,9 @@ from marin.training.rolling import RollingCheckpoints
 from marin.training.train import TrainLmConfig
 from marin.training.update import Measured, TrainState, make_update, new_state
 
+LOG_SECONDS = 30.0
+"""How often the log gets a line, beside those about validations."""
+
 RECENT_STEPS = 20
 """The progress shows the mean loss of so many steps: that of a single batch jumps about."""
 
@@ -54,6 +57,7 @@ class TrainingLoop:
         self._speed = _Speed(config.batch_size * config.seq_len)
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
         self._saved_at = time.monotonic()
+        self._logged_at = -LOG_SECONDS  # the first step is told at once
 
     def run(self) -> tuple[NamedArrays, list[dict[str, Any]]]:
         """The trained parameters, and every line of the metrics. On a signal it saves and raises ``RunInterrupted``."""
@@ -67,6 +71,7 @@ class TrainingLoop:
     def _run(self) -> None:
         num_steps = self._prepared.num_steps
         batch = self._batch(self._done)
+        self._report(self._done, "compiling")
         while True:
             self._interrupts.check()
             if self._validation_is_due():
@@ -130,10 +135,19 @@ class TrainingLoop:
             }
         )
         self._recent.append(loss)
-        self._report(step + 1, f"loss {fmean(self._recent):.2f} · {tokens_per_second:,.0f} tok/s")
+        speed = f" · {tokens_per_second:,.0f} tok/s" if tokens_per_second else ""  # not known at the first step
+        note = f"loss {fmean(self._recent):.2f}{speed}"
+        self._report(step + 1, note)
+        if time.monotonic() - self._logged_at >= LOG_SECONDS:
+            self._log(step + 1, note)
 
     def _report(self, done: int, note: str) -> None:
         report(done, self._prepared.num_steps, "steps", note)
+
+    def _log(self, done: int, note: str) -> None:
+        """A line for the log of the step, which is what its process prints."""
+        self._logged_at = time.monotonic()
+        print(f"step {done:,}/{self._prepared.num_steps:,}  {note}", flush=True)
 
     def _validation_is_due(self) -> bool:
         done, every = self._done, self._prepared.eval_every
@@ -158,7 +172,9 @@ class TrainingLoop:
                 "validation_tokens": result.tokens,
             }
         )
-        self._report(self._done, f"validation loss {result.loss:.2f}, {result.bits_per_byte:.3f} bits per byte")
+        note = f"validation loss {result.loss:.2f}, {result.bits_per_byte:.3f} bits per byte"
+        self._report(self._done, note)
+        self._log(self._done, note)
         self._speed.pause()
 
     def _save(self) -> str:
