@@ -43,6 +43,7 @@
     ├── RefusedError                several steps can't be run as they are; lists them all, nothing has run
     ├── RunError                    a run ended with failed steps; lists them all
     ├── DataError                   input data that can't be used
+    │   ├── HubUnreachableError         the hub gave no answer, or may not be asked
     │   └── BadRecordError              one record of an input file, with file, line and byte
     ├── TokenizerMismatchError
     ├── DeviceNotFoundError
@@ -227,6 +228,10 @@ class RunInterrupted(KeyboardInterrupt, SystemExit):
 
 class DataError(MarinError):
     """Input data that can't be used."""
+
+
+class HubUnreachableError(DataError):
+    """The Hugging Face hub gave no answer, or ``HF_HUB_OFFLINE`` forbids to ask it."""
 
 
 class BadRecordError(DataError):

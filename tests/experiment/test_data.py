@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from marin.errors import ConfigurationError
 from marin.execution.artifact import Artifact, at_path
 from marin.execution.context import RunContext
 from marin.execution.lazy import ArtifactStep
-from marin.experiment.data import files, hf, hf_download, tokenized, trained_tokenizer
+from marin.experiment.data import files, hf, hf_download, hub_tokenizer, tokenized, trained_tokenizer
 from marin.experiment.tokenizers import byte_tokenizer, marin_tokenizer
 from marin.processing.download import HubDownloadConfig
 from marin.processing.sources import FileSource, HubSource
@@ -99,6 +100,7 @@ def test_what_is_written_is_identity_and_what_only_moves_the_work_is_not():
         {"source": files("poems/*.jsonl", exclude="poems/old.jsonl")},
         {"source": hf("poems/all")},
         {"source": hf("poems/all", revision="v2")},
+        {"source": hf("poems/other", split="test")},
         {"tokenizer": "./tokenizer.json"},
         {"tokenizer": "org/tokenizer"},
         {"validation": "held/*.jsonl"},
@@ -113,6 +115,9 @@ def test_what_is_written_is_identity_and_what_only_moves_the_work_is_not():
     assert poems(source=None, paths="poems/*.jsonl").fingerprint().digest == base
     assert poems(source=["poems/*.jsonl"]).fingerprint().digest == base
     assert poems(held_out=0).fingerprint().digest == base
+    outright = poems(source=hf("poems/all"), tokenizer=TokenizerSource(kind="hub", location="org/tokenizer"))
+    guessed = poems(source="poems/all", tokenizer="org/tokenizer")
+    assert guessed.fingerprint().payload == outright.fingerprint().payload
 
 
 def test_relative_paths_stay_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -186,6 +191,7 @@ def test_a_text_handle_runs_with_the_bytes_tokenizer(tmp_path: Path):
         ({"source": "org/poems", "format": "text"}, r"format='text' does not apply to HubSource"),
         ({"source": files("a", format="json"), "format": "text"}, r"format='text' does not apply to FileSource"),
         ({"source": "s3://bucket/a.jsonl"}, r"reading s3:// is not supported yet"),
+        ({"tokenizer": "byte"}, r"tokenizer='byte': did you mean 'bytes'\?"),
         ({"tokenizer": None}, r"tokenizer=None: give 'bytes'"),
     ],
 )
@@ -221,12 +227,26 @@ def test_train_lm_is_the_trainings_own():
     assert marin.experiment.data.train_lm is marin.training.train.train_lm
 
 
+@pytest.mark.parametrize("builder", [tokenized, trained_tokenizer, hf_download, files, hf, hub_tokenizer])
+def test_every_name_of_a_signature_can_be_imported_from_where_the_builder_is(builder: Any):
+    signature = " ".join(str(each) for each in builder.__annotations__.values())
+    elsewhere = {"ArtifactStep", "Any", "Sequence", "None", "str", "int", "float", "bool"}
+    named = set(re.findall(r"\w+", signature)) - elsewhere
+    assert named <= set(marin.experiment.data.__all__)
+
+
 def test_exports_are_deliberate():
     assert marin.experiment.data.__all__ == [
+        "Documents",
+        "FileFormat",
         "FileSource",
         "HubDownload",
         "HubSource",
+        "PathText",
+        "RepositoryKind",
+        "Source",
         "TokenizedCache",
+        "TokenizerSource",
         "TrainedTokenizer",
         "files",
         "hf",

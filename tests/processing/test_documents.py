@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from hypothesis import strategies as st
 
 from marin.errors import BadRecordError, ConfigurationError, DataError
 from marin.processing.documents import is_held_out, read_documents
-from marin.processing.input_files import input_files
+from marin.processing.input_files import file_sha256, input_files
 from marin.processing.sources import FileFormat, files
 
 
@@ -252,8 +254,134 @@ def test_a_pattern_that_matches_nothing_says_how_far_the_path_exists(tmp_path: P
     (tmp_path / "raw").mkdir()
     with pytest.raises(DataError, match=r"matches no file \(the folder .*/raw exists, 'poems/\*\.jsonl' is not in it"):
         input_files(files(tmp_path / "raw/poems/*.jsonl"))
+    (tmp_path / "raw/poems.jsonl").mkdir()
+    with pytest.raises(
+        DataError, match=r"'.*/p\*\.jsonl' matches folders only, such as .*/raw/poems\.jsonl: add '/\*'"
+    ):
+        input_files(files(tmp_path / "raw/p*.jsonl"))
     with pytest.raises(DataError, match="no file with a known suffix"):
         input_files(files(tmp_path / "raw"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("poem.jsonl", r"'poems\.jsonl'"),
+        ("Poems.JSONL", r"'poems\.jsonl'"),
+        ("poems.json*.gz", r"'poems\.jsonl'"),
+        ("drafs/a.jsonl", "'drafts'"),
+        ("drafs/**/*.jsonl", "'drafts'"),
+        ("drafts/aa.jsonl", r"'a\.jsonl'"),
+        ("peoms*.jsonl", r"'poems\.jsonl'"),
+    ],
+)
+def test_what_matches_nothing_is_told_with_near_names(tmp_path: Path, asked: str, near: str):
+    (tmp_path / "drafts").mkdir()
+    for name in ("poems.jsonl", "other.txt", "drafts/a.jsonl"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(DataError, match=rf"is not in it; did you mean {near}\?"):
+        input_files(files(tmp_path / asked))
+
+
+def test_links_to_folders_are_followed_once_also_in_circles(tmp_path: Path):
+    for folder in ("corpus", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.jsonl").write_bytes(jsonl({"text": folder}))
+    (tmp_path / "corpus/linked").symlink_to(tmp_path / "elsewhere")
+    # Two circles: who follows them as far as the system lets, does so 2 ** 40 times.
+    for name in ("one", "two"):
+        (tmp_path / "corpus" / name).symlink_to(tmp_path / "corpus")
+    for source in ("corpus", "corpus/**/*.jsonl", "**/*.jsonl", "corpus/**/**/a.jsonl", "corpus/**"):
+        assert texts(tmp_path / source) == ["corpus", "elsewhere"]
+
+
+def test_a_folder_with_glob_characters_below_a_pattern_is_meant_as_it_is(tmp_path: Path):
+    (tmp_path / "a[1]/b").mkdir(parents=True)
+    (tmp_path / "a[1]/b/poems.jsonl").write_bytes(jsonl({"text": "a"}))
+    assert texts(tmp_path / "**/b/*.jsonl") == ["a"]
+
+
+@contextlib.contextmanager
+def forbidden(path: Path) -> Iterator[None]:
+    """Nobody may read ``path``, and who is root becomes somebody whom permissions bind."""
+    mode, user = path.stat().st_mode, os.geteuid()
+    path.chmod(0)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        path.chmod(mode)
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """As ``tmp_path``, but others may read it."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("pattern", ["", "**/*.jsonl", "inner/*.jsonl", "*/*.jsonl", "inner", "inner/a.jsonl"])
+def test_a_folder_that_may_not_be_read_is_an_error_and_not_left_out(shared_folder: Path, pattern: str):
+    for name in ("inner", "other"):
+        (shared_folder / name).mkdir()
+        (shared_folder / name / "a.jsonl").write_bytes(LINES)
+    with forbidden(shared_folder / "inner"):
+        with pytest.raises(DataError, match=r"inner (can't be read: |exists, but its permissions forbid)"):
+            texts(shared_folder / pattern)
+
+
+def test_a_file_that_may_not_be_read_is_named(shared_folder: Path):
+    path = shared_folder / "a.jsonl"
+    path.write_bytes(LINES)
+    with forbidden(path):
+        for read in (lambda: texts(shared_folder), lambda: file_sha256(str(path))):
+            with pytest.raises(DataError, match=r"a\.jsonl can't be read: Permission denied; mend that, or"):
+                read()
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path):
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(DataError, match=r"a\.jsonl is a pipe or device, which can't be read twice"):
+        input_files(files(tmp_path))
+
+
+def test_a_link_to_itself_is_an_error_that_names_it(tmp_path: Path):
+    (tmp_path / "a.jsonl").symlink_to(tmp_path / "a.jsonl")
+    with pytest.raises(DataError, match=r"a\.jsonl is a link to a file that is not there"):
+        input_files(files(tmp_path / "a.jsonl"))
+
+
+def test_a_name_that_no_record_can_hold_is_refused(tmp_path: Path):
+    path = os.fsencode(tmp_path) + b"/\xff.jsonl"
+    with open(path, "wb") as file:
+        file.write(LINES)
+    with pytest.raises(DataError, match=r"\\udcff\.jsonl': the name is not UTF-8"):
+        input_files(files(tmp_path))
+
+
+def test_a_name_of_two_lines_is_told_in_one(tmp_path: Path):
+    path = tmp_path / "two\nlines.jsonl"
+    path.write_bytes(b"no")
+    with pytest.raises(BadRecordError, match=r"two\\nlines\.jsonl', line 1, byte 0: not JSON"):
+        texts(path)
+
+
+def test_a_file_that_is_gone_when_it_is_read_is_named(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES)
+    [file] = input_files(files(path))
+    path.unlink()
+    with pytest.raises(DataError, match=r"a\.jsonl can't be read: No such file"):
+        list(read_documents(file, "text"))
+
+
+def test_a_parquet_file_without_a_byte_is_an_error_that_names_it(tmp_path: Path):
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(BadRecordError, match=r"a\.parquet: damaged or truncated parquet file"):
+        texts(tmp_path)
 
 
 def test_a_dangling_link_is_an_error_that_names_it(tmp_path: Path):

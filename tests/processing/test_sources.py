@@ -8,7 +8,7 @@ import pytest
 
 from marin.errors import ConfigurationError
 from marin.processing.sources import FileSource, HubSource, files, hf, parse_source
-from marin.processing.tokenize.tokenizers import parse_tokenizer
+from marin.processing.tokenize.tokenizers import TokenizerSource, parse_tokenizer
 
 
 @pytest.mark.parametrize("text", ["roneneldan/TinyStories", "a/b", "HuggingFaceFW/fineweb-edu", "allenai/c4.en"])
@@ -96,6 +96,24 @@ def test_a_hub_id_without_an_organisation_is_refused():
 )
 def test_syntax_tells_what_a_tokenizer_is(text: str, kind: str):
     assert parse_tokenizer(text).kind == kind
+
+
+@pytest.mark.parametrize("text", ["byte", "Bytes", "btyes", "bytes ", "byets"])
+def test_a_slip_for_bytes_is_refused_with_what_was_meant(text: str):
+    with pytest.raises(ConfigurationError, match=rf"tokenizer='{text}': did you mean 'bytes'\?"):
+        parse_tokenizer(text)
+
+
+@pytest.mark.parametrize("text", ["byt5", "bert", "t5", "gpt2", "mybytes/tokenizer", "bytes/bytes"])
+def test_what_is_not_near_to_bytes_stays_a_hub_id(text: str):
+    assert parse_tokenizer(text) == TokenizerSource(kind="hub", location=text)
+
+
+def test_a_bare_text_is_known_as_a_guess_which_changes_nothing_else():
+    assert (parse_source("a/b"), parse_source("a/b").guessed) == (hf("a/b"), True)  # type: ignore[union-attr]
+    assert not hf("a/b").guessed
+    assert parse_tokenizer("a/b").guessed
+    assert repr(parse_source("a/b")) == repr(hf("a/b"))
 
 
 def test_a_tokenizer_that_is_no_text_is_refused():

@@ -26,10 +26,16 @@ from marin.processing.tokenize.tokenizers import (
 from marin.training.train import train_lm
 
 __all__ = [
+    "Documents",
+    "FileFormat",
     "FileSource",
     "HubDownload",
     "HubSource",
+    "PathText",
+    "RepositoryKind",
+    "Source",
     "TokenizedCache",
+    "TokenizerSource",
     "TrainedTokenizer",
     "files",
     "hf",

@@ -47,9 +47,9 @@ def read_documents(file: InputFile, text_key: str) -> Iterator[Document]:
     except (EOFError, OSError, lzma.LZMAError, zlib.error, pa.ArrowException) as fault:
         # Only the operating system sets errno; without one the content is at fault.
         if isinstance(fault, OSError) and fault.errno is not None:
-            raise DataError(f"{file.name} can't be read: {fault.strerror}") from fault
+            raise DataError(f"{file.shown} can't be read: {fault.strerror}; mend that, or exclude the file") from fault
         kind = file.compression or file.format
-        raise BadRecordError(f"{file.name}: damaged or truncated {kind} file ({fault}): copy it again") from fault
+        raise BadRecordError(f"{file.shown}: damaged or truncated {kind} file ({fault}): copy it again") from fault
 
 
 def is_held_out(text: str, fraction: float) -> bool:
@@ -71,7 +71,7 @@ def _read_text(file: InputFile, text_key: str) -> Iterator[Document]:
     except UnicodeDecodeError as fault:
         line = data.count(b"\n", 0, fault.start) + 1
         raise BadRecordError(
-            f"{file.name}, line {line}, byte {fault.start}: not UTF-8 ({fault.reason}): convert or exclude the file"
+            f"{file.shown}, line {line}, byte {fault.start}: not UTF-8 ({fault.reason}): convert or exclude the file"
         ) from fault
 
 
@@ -82,7 +82,7 @@ def _read_jsonl(file: InputFile, text_key: str) -> Iterator[Document]:
         for number, line in enumerate(stream, start=1):
             body = line.removeprefix(_BOM) if number == 1 else line
             if not body.isspace() and body:
-                where = _Place(file.name, f"line {number}, byte {offset}")
+                where = _Place(file.shown, f"line {number}, byte {offset}")
                 yield Document(_text(_json(body, where), text_key, key, where), disk.tell())
             offset += len(line)
 
@@ -96,11 +96,11 @@ def _read_json(file: InputFile, text_key: str) -> Iterator[Document]:
     if not data.lstrip().startswith(b"[") and b"\n" in data.strip() and _is_json(data.lstrip().split(b"\n", 1)[0]):
         yield from _read_jsonl(file, text_key)
         return
-    whole = _json(data, _Place(file.name, "whole file"))
+    whole = _json(data, _Place(file.shown, "whole file"))
     records: list[Any] = whole if isinstance(whole, list) else [whole]
     key = text_key.split(".")
     for number, record in enumerate(records, start=1):
-        text = _text(record, text_key, key, _Place(file.name, f"record {number}"))
+        text = _text(record, text_key, key, _Place(file.shown, f"record {number}"))
         yield Document(text, file.size * number // len(records))
 
 
@@ -110,14 +110,14 @@ def _read_parquet(file: InputFile, text_key: str) -> Iterator[Document]:
         top = text_key if text_key in names else text_key.split(".")[0]
         if top not in names:
             raise BadRecordError(
-                f"{file.name}: no column {text_key!r}; it has {', '.join(names)}: choose one with text_key="
+                f"{file.shown}: no column {text_key!r}; it has {', '.join(names)}: choose one with text_key="
             )
         key = [top, *text_key.removeprefix(top).split(".")[1:]]
         rows, row = max(parquet.metadata.num_rows, 1), 0
         for batch in parquet.iter_batches(batch_size=_PARQUET_ROWS, columns=[top]):
             for value in _values(batch.column(0), file, row):
                 row += 1
-                text = _text({top: value}, text_key, key, _Place(file.name, f"row {row}"))
+                text = _text({top: value}, text_key, key, _Place(file.shown, f"row {row}"))
                 yield Document(text, file.size * row // rows)
 
 
@@ -126,7 +126,7 @@ def _values(column: Any, file: InputFile, row: int) -> list[Any]:
         return column.to_pylist()
     except UnicodeDecodeError as fault:
         raise BadRecordError(
-            f"{file.name}, rows {row + 1} to {row + len(column)}: not UTF-8 ({fault.reason}): write the column anew"
+            f"{file.shown}, rows {row + 1} to {row + len(column)}: not UTF-8 ({fault.reason}): write the column anew"
         ) from fault
 
 

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import huggingface_hub
 import msgspec
 
-from marin.errors import DataError, MarinError
+from marin.errors import DataError, HubUnreachableError, MarinError
 from marin.processing.download import RepositoryKind
 from marin.processing.durable import write_whole
 
 _CHUNK = 1 << 20
+_REACH_SECONDS = 5.0
+"""How long the hub may take to answer the first question. What follows is retried by its client for a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,24 +46,40 @@ class HubFile:
     blob_id: str
 
 
-def open_repository(name: str, kind: RepositoryKind, revision: str, *, memory: str) -> Repository:
-    """The commit that ``revision`` is now; the one in the file ``memory``, if an earlier attempt left it there."""
+def open_repository(
+    name: str, kind: RepositoryKind, revision: str, *, memory: str, called: str | None = None
+) -> Repository:
+    """The commit that ``revision`` is now; the one in the file ``memory``, if an earlier attempt left it there.
+
+    ``called`` begins the message if it can't be told.
+    """
     if os.path.exists(memory):
         with open(memory, "rb") as stream:
             return msgspec.json.decode(stream.read(), type=Repository)
-    with _plainly(name, kind):
-        commit = huggingface_hub.HfApi().repo_info(name, repo_type=kind, revision=revision).sha
-    if commit is None:
-        raise DataError(f"the hub does not say which commit {name}@{revision} is: try again later")
+    commit = current_commit(name, kind, revision, called=called)
     repository = Repository(name=name, kind=kind, commit=commit)
     os.makedirs(os.path.dirname(memory), exist_ok=True)
     write_whole(memory, msgspec.json.encode(repository))
     return repository
 
 
+def current_commit(name: str, kind: RepositoryKind, revision: str | None, *, called: str | None = None) -> str:
+    """The commit that ``revision`` (``None``: the default branch) is now.
+
+    Raises ``HubUnreachableError`` within seconds if the hub can't be asked, ``DataError`` for its other answers; the
+    message begins with ``called``.
+    """
+    with plainly(name, kind, called):
+        api = huggingface_hub.HfApi()
+        commit = api.repo_info(name, repo_type=kind, revision=revision, timeout=_REACH_SECONDS).sha
+    if commit is None:
+        raise DataError(f"the hub does not say which commit {name}@{revision} is: try again later")
+    return commit
+
+
 def list_files(repository: Repository) -> list[HubFile]:
     """Every file of the commit, sorted by name."""
-    with _plainly(repository.name, repository.kind):
+    with plainly(repository.name, repository.kind):
         tree = huggingface_hub.HfApi().list_repo_tree(
             repository.name, repo_type=repository.kind, revision=repository.commit, recursive=True
         )
@@ -83,7 +101,7 @@ def fetch(repository: Repository, file: HubFile, folder: str) -> str:
 
     Raises ``DataError`` if what lies there is not what the hub has; it is then removed, so that trying again helps.
     """
-    with _plainly(repository.name, repository.kind):
+    with plainly(repository.name, repository.kind):
         path = huggingface_hub.hf_hub_download(
             repository.name, file.name, repo_type=repository.kind, revision=repository.commit, local_dir=folder
         )
@@ -104,13 +122,38 @@ def has_content(path: str, file: HubFile) -> bool:
 
 
 @contextlib.contextmanager
-def _plainly(name: str, kind: RepositoryKind) -> Generator[None, None, None]:
+def plainly(name: str, kind: RepositoryKind, called: str | None = None) -> Generator[None, None, None]:
+    """Whatever the hub's client raises in the block becomes one plain line that begins with ``called``."""
     try:
         yield
     except MarinError:
         raise
     except Exception as fault:  # the client lets the errors of its HTTP library through, whichever that is
-        raise DataError(
-            f"{kind} {name!r} can't be read from the hub: {fault}. Check the id, the revision and the network; "
-            f"a private or gated one needs 'hf auth login'; a path is written './{name}'"
-        ) from fault
+        reached, reason = _reason(fault)
+        message = f"{called or f'{kind} {name!r}'} can't be read from the hub: {reason}"
+        raise (DataError if reached else HubUnreachableError)(message) from fault
+
+
+def _reason(fault: BaseException) -> tuple[bool, str]:
+    """Whether the hub has answered, and what is wrong, in one line."""
+    errors = huggingface_hub.errors
+    if isinstance(fault, errors.LocalEntryNotFoundError | errors.FileMetadataError) and fault.__cause__:
+        fault = fault.__cause__  # what kept the client from asking the hub
+    first_line = next(iter(str(fault).strip().splitlines()), type(fault).__name__).rstrip(". ")
+    match fault:
+        case errors.OfflineModeIsEnabled():
+            return False, "HF_HUB_OFFLINE is set, which forbids to ask it: unset it, or use files of this machine"
+        case errors.GatedRepoError():
+            return True, "it is gated: ask for access on its page, then 'hf auth login'"
+        case errors.RepositoryNotFoundError():
+            return True, "there is no such repository: check the id; a private one needs 'hf auth login'"
+        case errors.RevisionNotFoundError():
+            return True, "it has no such revision: check revision="
+        case errors.EntryNotFoundError():
+            return True, f"it lacks a file ({first_line})"
+        case errors.HfHubHTTPError():
+            return True, f"the hub refuses ({first_line}): try again later"
+        case errors.HFValidationError():
+            return True, f"the id is not one ({first_line})"
+        case _:
+            return False, f"the hub can't be reached ({first_line}): check the network"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 from marin.errors import ConfigurationError, DataError
+from marin.processing.near import near_names
 from marin.processing.sources import FORMAT_BY_SUFFIX, GLOB_CHARACTERS, FileFormat, FileSource, split_suffixes
 
 
@@ -22,12 +25,18 @@ class InputFile:
     compression: str | None
     size: int
 
+    @property
+    def shown(self) -> str:
+        """The name in one line, also where it has line ends in it."""
+        return _shown(self.name)
+
 
 def input_files(source: FileSource) -> list[InputFile]:
     """The files that ``source`` means, each once, in a fixed order.
 
     Relative paths are resolved against the current folder. Raises ``DataError`` for a path or glob that matches
-    nothing and ``ConfigurationError`` for a file whose format its name does not tell.
+    nothing or can't be read, and ``ConfigurationError`` for a file whose format its name does not tell. Links to
+    folders are followed, each folder once.
     """
     excluded = [os.path.abspath(os.path.expanduser(pattern)) for pattern in source.exclude]
     left_out = {os.path.realpath(path) for pattern in excluded for path in _matches(pattern)}
@@ -45,9 +54,12 @@ def input_files(source: FileSource) -> list[InputFile]:
 
 
 def file_sha256(path: str) -> str:
-    """Digest of a file's content, in hex."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """Digest of a file's content, in hex. Raises ``DataError`` if it can't be read, or is there no more."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as fault:
+        _unreadable(path, fault)
 
 
 def _expand(pattern: str, format: FileFormat | None) -> list[str]:
@@ -60,8 +72,11 @@ def _expand(pattern: str, format: FileFormat | None) -> list[str]:
             f"the folder {absolute} has no file with a known suffix ({', '.join(FORMAT_BY_SUFFIX)}): "
             "give a glob, and files(..., format='text') if each file is one document"
         )
-    if matches := [path for path in _matches(absolute) if not os.path.isdir(path)]:
+    found = _matches(absolute)
+    if matches := [path for path in found if not os.path.isdir(path)]:
         return matches
+    if found:
+        raise DataError(f"{pattern!r} matches folders only, such as {found[0]}: add '/*' or '/**/*.jsonl' to it")
     raise DataError(f"{pattern!r} matches no file ({_nearest(absolute)})")
 
 
@@ -69,13 +84,41 @@ def _matches(absolute: str) -> list[str]:
     # A name with brackets or stars that exists is meant as it is.
     if os.path.lexists(absolute):
         return [absolute]
-    return sorted(glob.glob(absolute, recursive=True), key=os.fsencode)
+    return sorted(_globbed(absolute), key=os.fsencode)
+
+
+def _globbed(pattern: str) -> set[str]:
+    # glob's own ** goes through links in circles, and passes over folders that can't be read.
+    pattern = f"{pattern}/*" if pattern.endswith("/**") else pattern
+    above, recursive, below = pattern.partition("/**/")
+    if not recursive:
+        for folder in glob.glob(os.path.dirname(pattern)):
+            if os.path.isdir(folder) and not _may_list(folder):
+                raise DataError(f"the folder {_shown(folder)} can't be read: mend its permissions, or name others")
+        return set(glob.glob(pattern))
+    roots = [path for path in glob.glob(above or "/") if os.path.isdir(path)]
+    folders = [folder for root in roots for folder, _ in _walk(root)]
+    return {path for folder in folders for path in _globbed(os.path.join(glob.escape(folder), below))}
 
 
 def _files_below(folder: str) -> Iterator[str]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (os.path.join(parent, name) for name in names if not name.startswith("."))
+    yield from (os.path.join(parent, name) for parent, names in _walk(folder) for name in names)
+
+
+def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
+    """Each folder below ``root``, itself included, once, and its files. What is hidden is left out."""
+
+    def refuse(fault: OSError) -> None:
+        _unreadable(fault.filename, fault)
+
+    seen = set[str]()
+    for parent, folders, names in os.walk(root, followlinks=True, onerror=refuse):
+        real = os.path.realpath(parent)
+        # In a fixed order: of a folder with two names, the first counts.
+        folders[:] = [] if real in seen else sorted(each for each in folders if not each.startswith("."))
+        if real not in seen:
+            seen.add(real)
+            yield parent, [name for name in names if not name.startswith(".")]
 
 
 def _is_below(path: str, roots: set[str]) -> bool:
@@ -91,8 +134,14 @@ def _nearest(absolute: str) -> str:
     parent = absolute
     while not os.path.isdir(parent) or GLOB_CHARACTERS & set(parent):
         parent = os.path.dirname(parent)
+    if not _may_list(parent):
+        return f"the folder {parent} exists, but its permissions forbid to read it"
     looked_for = absolute[len(parent) :].lstrip("/")
-    hint = "; a hub id is written 'organisation/name', or hf(...)" if looked_for.count("/") else ""
+    first = looked_for.split("/")[0]
+    found = os.path.lexists(os.path.join(parent, first))
+    near = "" if found else near_names(parent, first)
+    hub_hint = "; a hub id is written 'organisation/name', or hf(...)" if "/" in looked_for else ""
+    hint = f"; did you mean {near}?" if near else hub_hint
     return f"the folder {parent} exists, {looked_for!r} is not in it{hint}"
 
 
@@ -104,10 +153,42 @@ def _input_file(path: str, format: FileFormat | None) -> InputFile:
             f"{path}: its suffix names no format ({', '.join(FORMAT_BY_SUFFIX)}, plain or .gz .zst .bz2 .xz): "
             "say it with files(..., format='text'), or leave the file out with exclude="
         )
+    _check_name(path)
     try:
-        size = os.stat(path).st_size
-    except FileNotFoundError:
+        status = os.stat(path)
+    except OSError as fault:
+        if os.path.islink(path) and not isinstance(fault, PermissionError):
+            raise DataError(
+                f"{_shown(path)} is a link to a file that is not there: mend it, or leave it out with exclude="
+            ) from None
+        _unreadable(path, fault)
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{_shown(path)} is a pipe or device, which can't be read twice: write it to a file first")
+    return InputFile(path=path, name=path, format=chosen, compression=compression, size=status.st_size)
+
+
+def _may_list(folder: str) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
+
+
+def _check_name(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
         raise DataError(
-            f"{path} is a link to a file that is not there: mend it, or leave it out with exclude="
+            f"{path!r}: the name is not UTF-8, so no record can hold it: rename the file, or leave it out with exclude="
         ) from None
-    return InputFile(path=path, name=path, format=chosen, compression=compression, size=size)
+
+
+def _unreadable(path: str, fault: OSError) -> NoReturn:
+    if isinstance(fault, FileNotFoundError):
+        raise DataError(
+            f"{_shown(path)} is there no more: run again when nobody changes the folder, or leave it out with exclude="
+        ) from fault
+    raise DataError(
+        f"{_shown(path)} can't be read: {fault.strerror}; mend that, or leave it out with exclude="
+    ) from fault
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() else repr(name)

@@ -14,6 +14,7 @@ from marin.errors import ConfigurationError
 from marin.execution.progress import report
 from marin.processing.hub import fetch, list_files, open_repository
 from marin.processing.input_files import InputFile, input_files
+from marin.processing.near import near_names
 from marin.processing.sources import FileSource, HubSource, Source, split_suffixes
 
 DOWNLOADS = "downloads"
@@ -28,6 +29,21 @@ class Inputs:
 
     files: tuple[InputFile, ...]
     description: str
+
+
+def check_not_local(*sources: Source | None) -> None:
+    """Raise ``ConfigurationError`` for a bare text that was taken for a hub id and names something here.
+
+    Looks at the disk only, so that it can be asked before anything else.
+    """
+    for source in sources:
+        if isinstance(source, HubSource) and source.guessed and os.path.exists(source.repository):
+            name, kind = source.repository, "folder" if os.path.isdir(source.repository) else "file"
+            raise ConfigurationError(
+                f"source {name!r} has the form of a hub id, but a {kind} of that name lies at "
+                f"{os.path.abspath(name)}: write './{name}' or files({name!r}); "
+                f"for the data set of the hub write hf({name!r})"
+            )
 
 
 @contextlib.contextmanager
@@ -79,7 +95,7 @@ def _split_of(name: str) -> str:
 
 def _download(source: HubSource, folder: str) -> Inputs:
     memory = os.path.join(folder, "commit.json")
-    repository = open_repository(source.repository, "dataset", source.revision, memory=memory)
+    repository = open_repository(source.repository, "dataset", source.revision, memory=memory, called=_called(source))
     present = {file.name: file for file in list_files(repository)}
     names = choose_files(list(present), source)
     found = list[InputFile]()
@@ -89,3 +105,14 @@ def _download(source: HubSource, folder: str) -> Inputs:
         [file] = input_files(FileSource(paths=(path,)))
         found.append(replace(file, name=f"{repository.url}/{name}"))
     return Inputs(files=tuple(found), description=repository.url)
+
+
+def _called(source: HubSource) -> str | None:
+    """What a message about a source says first: of a bare text, that it may have been meant as a path."""
+    name = source.repository
+    if not source.guessed:
+        return None
+    parent, last = name.split("/")
+    near = near_names(parent, last)
+    here = f" ({os.path.abspath(parent)} has {near})" if near else ""
+    return f"source {name!r}: a path is written './{name}' or files({name!r}){here}; as a hub id, dataset {name!r}"

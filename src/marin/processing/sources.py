@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias
 
 from marin.errors import ConfigurationError
+from marin.execution.fingerprint import execution_only
 
 FileFormat: TypeAlias = Literal["jsonl", "json", "parquet", "text"]
 """How a file holds documents. ``text``: one file is one document."""
@@ -41,7 +42,10 @@ class FileSource:
 
 @dataclass(frozen=True, kw_only=True)
 class HubSource:
-    """A data set of the Hugging Face hub. ``revision``: a branch, tag or commit, resolved once when the step runs."""
+    """A data set of the Hugging Face hub. ``revision``: a branch, tag or commit, resolved once when the step runs.
+
+    ``guessed``: its author wrote a bare text, which may be a path after all. Messages need it, identity does not.
+    """
 
     fingerprint_name: ClassVar[str] = "marin.HubSource"
 
@@ -49,6 +53,7 @@ class HubSource:
     revision: str = "main"
     subset: str | None = None
     split: str = "train"
+    guessed: bool = field(default=False, compare=False, repr=False, metadata=execution_only())
 
 
 Source: TypeAlias = FileSource | HubSource
@@ -112,7 +117,7 @@ def parse_source(source: PathText | Source | Sequence[PathText]) -> Source:
     if source.startswith("hf://datasets/"):
         return hf(source.removeprefix("hf://datasets/"))
     if is_hub_id(source):
-        return hf(source)
+        return replace(hf(source), guessed=True)
     return files(source)
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import cloudpickle
@@ -19,7 +20,8 @@ import tokenizers
 from marin.errors import BadRecordError, ConfigurationError, DataError, StorageFullError
 from marin.execution.artifact import at_path
 from marin.execution.progress import Progress, progress_sink
-from marin.processing.documents import is_held_out
+from marin.processing.documents import Document, is_held_out, read_documents
+from marin.processing.input_files import InputFile
 from marin.processing.sources import files
 from marin.processing.tokenize import build
 from marin.processing.tokenize.build import tokenize
@@ -104,7 +106,10 @@ def test_one_byte_of_text_is_a_cache_of_two_tokens(tmp_path: Path):
 @pytest.mark.parametrize("poems", [[], ["", ""]])
 def test_no_documents_are_a_clear_error_and_no_cache(tmp_path: Path, poems: list[str]):
     path = write_poems(tmp_path / "poems.jsonl", poems)
-    with pytest.raises(DataError, match=rf"'train' has no documents \({len(poems)} empty ones .*poems\.jsonl"):
+    left_out = f" but {len(poems)} empty ones" if poems else ""
+    with pytest.raises(
+        DataError, match=rf"'train' has no documents: there are none{left_out} in .*poems\.jsonl; check"
+    ):
         tokenize(config(tmp_path / "out", path))
     with pytest.raises(ConfigurationError):
         read_manifest(str(tmp_path / "out"))
@@ -127,10 +132,55 @@ def test_held_out_documents_are_chosen_by_their_text_and_nothing_is_in_both(tmp_
     assert sum(split.text_bytes for split in made.splits.values()) == sum(map(len, poems))
 
 
+def test_a_fraction_that_catches_every_document_is_an_error_that_says_so(tmp_path: Path):
+    path = write_poems(tmp_path / "poems.jsonl", ["x", "y", ""])
+    with pytest.raises(
+        DataError,
+        match=r"'train' has no documents: of 2 documents in .*poems\.jsonl, held_out=0\.999 holds out all for "
+        "validation; make held_out smaller",
+    ):
+        tokenize(config(tmp_path / "out", path, held_out=0.999))
+
+
+def test_held_out_of_no_documents_blames_the_source(tmp_path: Path):
+    path = write_poems(tmp_path / "poems.jsonl", ["", ""])
+    with pytest.raises(
+        DataError, match=r"'train' has no documents: there are none but 2 empty ones in .*; check the so"
+    ):
+        tokenize(config(tmp_path / "out", path, held_out=0.5))
+
+
+def test_an_empty_validation_file_is_named(tmp_path: Path):
+    path, held = write_poems(tmp_path / "poems.jsonl"), write_poems(tmp_path / "held.jsonl", [])
+    with pytest.raises(DataError, match=r"'validation' has no documents: there are none in .*held\.jsonl; check"):
+        tokenize(config(tmp_path / "out", path, validation=files(held)))
+
+
+def test_a_file_that_vanishes_before_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first, second = (write_poems(tmp_path / name) for name in ("a.jsonl", "b.jsonl"))
+
+    def read_and_remove(file: InputFile, text_key: str) -> Iterator[Document]:
+        second.unlink(missing_ok=True)
+        return read_documents(file, text_key)
+
+    monkeypatch.setattr(build, "read_documents", read_and_remove)
+    with pytest.raises(DataError, match=r"b\.jsonl is there no more: run again when nobody changes the folder"):
+        tokenize(config(tmp_path / "out", files(first, second), part_bytes=1))
+
+
+@pytest.mark.parametrize("name", ["a b.jsonl", "Veilchen 東京.jsonl", "two\nlines.jsonl", "a'b\".jsonl", "-x.jsonl"])
+def test_a_file_may_have_any_name_that_a_record_can_hold(tmp_path: Path, name: str):
+    made = tokenize(config(tmp_path / "out", write_poems(tmp_path / name, ["x"])))
+    assert made.num_train_tokens == 2
+    assert read_manifest(str(tmp_path / "out")).parts[0].inputs[0].name == str(tmp_path / name)
+
+
 def test_a_fraction_that_catches_no_document_is_an_error(tmp_path: Path):
     path = write_poems(tmp_path / "poems.jsonl", ["x"])
     with pytest.raises(
-        DataError, match=r"'validation' has no documents .* held_out=0\.0001 of so few documents is none"
+        DataError,
+        match=r"'validation' has no documents: of 1 document in .*poems\.jsonl, held_out=0\.0001 holds out none; "
+        "make held_out larger",
     ):
         tokenize(config(tmp_path / "out", path, held_out=0.0001))
 

@@ -79,6 +79,12 @@ def test_too_little_text_for_the_vocabulary_is_an_error_that_says_how_far_it_goe
         train_tokenizer(config(tmp_path / "out", FileSource(paths=(str(path),))))
 
 
+def test_a_fraction_that_takes_every_document_is_named(tmp_path: Path):
+    path = write_poems(tmp_path / "poems.jsonl", ["x", "y"])
+    with pytest.raises(DataError, match=r"poems\.jsonl: held_out=0\.999 takes all 2; make it smaller"):
+        train_tokenizer(config(tmp_path / "out", FileSource(paths=(str(path),)), held_out=0.999))
+
+
 def test_no_documents_and_bad_records_are_clear_errors(tmp_path: Path):
     path = write_poems(tmp_path / "poems.jsonl", [""])
     with pytest.raises(DataError, match=r"no documents to train a tokenizer on in .*poems\.jsonl"):

@@ -21,7 +21,7 @@ from marin.execution.progress import report
 from marin.processing.documents import is_held_out, read_documents
 from marin.processing.durable import write_whole
 from marin.processing.input_files import InputFile, file_sha256
-from marin.processing.inputs import Inputs, open_inputs
+from marin.processing.inputs import Inputs, check_not_local, open_inputs
 from marin.processing.tokenize.cache import ShardWriter, check_cache, token_type
 from marin.processing.tokenize.encoder import Encoder, load_encoder
 from marin.processing.tokenize.manifest import (
@@ -59,6 +59,7 @@ def tokenize(config: TokenizeConfig) -> TokenizedCache:
 
     Raises ``DataError`` if a split has no documents and ``BadRecordError`` for one that can't be read.
     """
+    check_not_local(config.source, config.validation)
     encoder = load_encoder(config.tokenizer, eos_token=config.eos_token)
     os.makedirs(config.output_path, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -162,7 +163,7 @@ def _input_record(file: InputFile) -> InputRecord:
 def _check_unchanged(part: _Part, inputs: tuple[InputRecord, ...]) -> None:
     for file, before in zip(part.files, inputs, strict=True):
         if file_sha256(file.path) != before.sha256:
-            raise DataError(f"{file.name} changed while it was read: run again when nobody writes to it")
+            raise DataError(f"{file.shown} changed while it was read: run again when nobody writes to it")
 
 
 def _build_part(part: _Part, config: TokenizeConfig, encoder: Encoder, progress: _Progress) -> tuple[ShardRecord, ...]:
@@ -251,12 +252,25 @@ def _check_splits(manifest: Manifest, config: TokenizeConfig, sources: Sequence[
     wanted = [TRAIN, VALIDATION] if config.held_out or config.validation is not None else [TRAIN]
     for split in wanted:
         if split not in manifest.splits:
-            empty = sum(shard.empty_documents for shard in manifest.shards(split))
-            where = sources[-1] if split == VALIDATION else sources[0]
-            raise DataError(
-                f"split {split!r} has no documents ({empty} empty ones were left out): {where}. "
-                + (f"held_out={config.held_out} of so few documents is none" if config.held_out else "Check the source")
-            )
+            raise DataError(f"split {split!r} has no documents: {_why_empty(split, manifest, config, sources)}")
+
+
+def _why_empty(split: str, manifest: Manifest, config: TokenizeConfig, sources: Sequence[str]) -> str:
+    source = sources[-1] if split == VALIDATION else sources[0]
+    other = VALIDATION if split == TRAIN else TRAIN
+    documents = sum(shard.documents for shard in manifest.shards(other))
+    if not config.held_out or not documents:
+        # With held_out an empty text may have gone to either split.
+        shards = [*manifest.shards(split), *(manifest.shards(other) if config.held_out else ())]
+        empty = sum(shard.empty_documents for shard in shards)
+        left_out = f" but {empty} empty ones" if empty else ""
+        return f"there are none{left_out} in {source}; check the source"
+    chosen = (
+        f"of {documents:,} document{'' if documents == 1 else 's'} in {source}, held_out={config.held_out} holds out"
+    )
+    if split == TRAIN:
+        return f"{chosen} all for validation; make held_out smaller, such as 0.01"
+    return f"{chosen} none; make held_out larger, or give validation= files"
 
 
 def _commit(manifest: Manifest, config: TokenizeConfig, encoder: Encoder, sources: tuple[str, ...]) -> TokenizedCache:

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 
-from marin.errors import ConfigurationError, DataError
+from marin.errors import ConfigurationError, DataError, HubUnreachableError
+from marin.processing.hub import current_commit, plainly
 from marin.processing.tokenize.manifest import TOKENIZER_FILE, TokenizerIdentity
 from marin.processing.tokenize.tokenizers import BYTES, TokenizerSource
 
@@ -69,6 +70,8 @@ def load_encoder(source: TokenizerSource, *, eos_token: str | None = None) -> En
                 f"eos_token={eos_token!r}: the tokenizer 'bytes' ends documents with id 256; leave it out"
             )
         return ByteEncoder()
+    if source.kind == "hub":
+        _check_not_local(source)
     data, declared, revision = _from_hub(source) if source.kind == "hub" else _from_file(source)
     encoder = HuggingFaceEncoder(data, source=source, eos_token=eos_token, declared=declared)
     return encoder if revision is None else encoder.at_revision(revision)
@@ -213,23 +216,56 @@ def _from_file(source: TokenizerSource) -> tuple[bytes, dict[str, str], None]:
     return data, _declared(os.path.join(os.path.dirname(path), CONFIG_FILE)), None
 
 
+def _check_not_local(source: TokenizerSource) -> None:
+    """A bare text was taken for a hub id, but names a tokenizer here."""
+    name = source.location
+    folder_or_file = os.path.isfile(name) or os.path.isfile(os.path.join(name, TOKENIZER_FILE))
+    if source.guessed and folder_or_file:
+        raise ConfigurationError(
+            f"tokenizer {name!r} has the form of a hub id, but there is one at {os.path.abspath(name)}: "
+            f"write './{name}'; for that of the hub write hub_tokenizer({name!r}, revision='main')"
+        )
+
+
 def _from_hub(source: TokenizerSource) -> tuple[bytes, dict[str, str], str]:
+    name, revision = source.location, source.revision
+    path_hint = f": a path is written './{name}'; as a hub id, it" if source.guessed else ""
+    called = f"tokenizer {source.label!r}{path_hint}"
     try:
-        path = huggingface_hub.hf_hub_download(source.location, TOKENIZER_FILE, revision=source.revision)
-    except Exception as fault:  # the client lets the errors of its HTTP library through, whichever that is
-        raise DataError(
-            f"tokenizer {source.label!r} can't be downloaded from the hub: {fault}. Check the id and the network; "
-            "a private or gated one needs 'hf auth login'; a path is written './…'"
-        ) from fault
-    # The cache of the hub's client keeps each commit in a folder of its own: .../snapshots/{commit}/tokenizer.json
-    commit = os.path.basename(os.path.dirname(path))
-    try:
-        config = huggingface_hub.hf_hub_download(source.location, CONFIG_FILE, revision=commit)
-    # Bound by the call above. Imported at the top it would load an HTTP client for every tokenizer that needs none.
-    except huggingface_hub.errors.EntryNotFoundError:
-        config = ""
+        # The client retries a download for half a minute; this tells within seconds that nobody answers.
+        current_commit(name, "model", revision, called=called)
+    except HubUnreachableError as fault:
+        path, config = _cached(source, fault)
+    else:
+        with plainly(name, "model", called):
+            path = huggingface_hub.hf_hub_download(name, TOKENIZER_FILE, revision=revision)
+            try:
+                config = huggingface_hub.hf_hub_download(name, CONFIG_FILE, revision=_commit(path))
+            # Bound by the call above. Imported at the top it would load an HTTP client for every tokenizer.
+            except huggingface_hub.errors.RemoteEntryNotFoundError:
+                config = ""
     with open(path, "rb") as stream:
-        return stream.read(), _declared(config), commit
+        return stream.read(), _declared(config), _commit(path)
+
+
+def _cached(source: TokenizerSource, fault: HubUnreachableError) -> tuple[str, str]:
+    """The tokenizer's files in the cache of the hub's client. Raises ``fault`` if they are not there."""
+    path = huggingface_hub.try_to_load_from_cache(source.location, TOKENIZER_FILE, revision=source.revision)
+    if not isinstance(path, str):
+        raise HubUnreachableError(
+            f"{fault}. It is not in this machine's cache either: give the path of a tokenizer.json, or {BYTES!r}"
+        ) from fault
+    config = huggingface_hub.try_to_load_from_cache(source.location, CONFIG_FILE, revision=_commit(path))
+    if config is None:  # not even that there is none is known; without it the end-of-text token might be another
+        raise HubUnreachableError(
+            f"{fault}. The cache has its {TOKENIZER_FILE}, not its {CONFIG_FILE}: give {path!r} and eos_token="
+        ) from fault
+    return path, config if isinstance(config, str) else ""
+
+
+def _commit(path: str) -> str:
+    # The cache of the hub's client keeps each commit in a folder of its own: .../snapshots/{commit}/tokenizer.json
+    return os.path.basename(os.path.dirname(path))
 
 
 def _declared(config: str) -> dict[str, str]:

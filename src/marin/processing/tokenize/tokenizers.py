@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from marin.processing.tokenize.manifest import TOKENIZER_FILE, TokenizerIdentity
 BYTES = "bytes"
 """The tokenizer without a vocabulary: ids 0 to 255 are bytes of UTF-8, 256 ends a document."""
 
+_NEARLY = 0.75
+"""How near to ``bytes`` a slip of the pen is. ``byt5``, which is a tokenizer of the hub, is farther away."""
+
 END_OF_TEXT = "<|endoftext|>"
 """Ends each document in vocabularies that are trained here."""
 
@@ -25,6 +29,7 @@ class TokenizerSource:
     """Where a tokenizer is read from. ``location``: a ``tokenizer.json`` or its folder, a hub id, or ``bytes``.
 
     ``called`` is what records and messages say in place of ``location``: of one that another step made, its id.
+    ``guessed``: its author wrote a bare text, which may be a path after all.
     """
 
     fingerprint_name: ClassVar[str] = "marin.TokenizerSource"
@@ -33,6 +38,7 @@ class TokenizerSource:
     location: str
     revision: str | None = None
     called: str | None = field(default=None, metadata=execution_only())
+    guessed: bool = field(default=False, compare=False, repr=False, metadata=execution_only())
 
     @property
     def label(self) -> str:
@@ -43,7 +49,7 @@ def parse_tokenizer(tokenizer: PathText | TokenizerSource) -> TokenizerSource:
     """What a text means as a tokenizer.
 
     ``"bytes"`` needs no vocabulary. A ``Path``, a name that ends in ``.json`` or begins with ``.``, ``/`` or ``~``,
-    and one with two or more ``/`` is a file or its folder. All else is a hub id.
+    and one with two or more ``/`` is a file or its folder. All else is a hub id, but for what is nearly ``"bytes"``.
 
     >>> parse_tokenizer("marin-community/marin-tokenizer").kind
     'hub'
@@ -63,7 +69,12 @@ def parse_tokenizer(tokenizer: PathText | TokenizerSource) -> TokenizerSource:
     if text == BYTES:
         return TokenizerSource(kind="bytes", location=BYTES)
     if is_hub_id(text) or ("/" not in text and text[0] not in ".~" and not text.endswith(".json")):
-        return TokenizerSource(kind="hub", location=text)
+        if difflib.get_close_matches(text.lower(), [BYTES], cutoff=_NEARLY):
+            raise ConfigurationError(
+                f"tokenizer={text!r}: did you mean {BYTES!r}? For a tokenizer of the hub that is called so, write "
+                f"hub_tokenizer({text!r}, revision='main')"
+            )
+        return TokenizerSource(kind="hub", location=text, guessed=True)
     return TokenizerSource(kind="file", location=text)
 
 

@@ -18,7 +18,7 @@ from marin.execution.progress import report
 from marin.processing.documents import is_held_out, read_documents
 from marin.processing.durable import write_whole
 from marin.processing.input_files import InputFile
-from marin.processing.inputs import open_inputs
+from marin.processing.inputs import check_not_local, open_inputs
 from marin.processing.tokenize.encoder import HuggingFaceEncoder
 from marin.processing.tokenize.manifest import TOKENIZER_FILE
 from marin.processing.tokenize.tokenizers import END_OF_TEXT, TokenizerSource, TrainedTokenizer, TrainTokenizerConfig
@@ -27,6 +27,7 @@ from marin.processing.tokenize.tokenizers import END_OF_TEXT, TokenizerSource, T
 @dataclass(slots=True)
 class _Count:
     documents: int = 0
+    held_out: int = 0
     text_bytes: int = 0
 
 
@@ -35,6 +36,7 @@ def train_tokenizer(config: TrainTokenizerConfig) -> TrainedTokenizer:
 
     Raises ``DataError`` if there are no documents, or too few different words for that many ids.
     """
+    check_not_local(config.source)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -50,7 +52,8 @@ def train_tokenizer(config: TrainTokenizerConfig) -> TrainedTokenizer:
     with open_inputs(config.source, scratch=config.output_path) as inputs:
         tokenizer.train_from_iterator(_batches(config, inputs.files, count, context), trainer)
     if not count.documents:
-        raise DataError(f"no documents to train a tokenizer on in {inputs.description}")
+        held = f": held_out={config.held_out} takes all {count.held_out}; make it smaller" if count.held_out else ""
+        raise DataError(f"no documents to train a tokenizer on in {inputs.description}{held}")
     if (made := tokenizer.get_vocab_size()) != config.vocab_size:
         raise DataError(
             f"{inputs.description} has text for a vocabulary of {made:,}, not {config.vocab_size:,}: "
@@ -71,7 +74,10 @@ def _batches(
     batch, size = list[str](), 0
     for file in files:
         for text, consumed in read_documents(file, config.text_key):
-            if not text or is_held_out(text, config.held_out):
+            if not text:
+                continue
+            if is_held_out(text, config.held_out):
+                count.held_out += 1
                 continue
             batch.append(text)
             size += len(text.encode())
