@@ -155,18 +155,20 @@ def saving(config):
     try:
         time.sleep(1000)
     finally:
-        time.sleep(config["pause"])
-model = poems(run=remote(saving, resumable=True), pause={pause}, version="2026.07.01")
+        while not Path({saved!r}).exists():
+            time.sleep(0.02)
+model = poems(run=remote(saving, resumable=True), version="2026.07.01")
 """
 
 
 def test_a_signal_is_answered_while_steps_still_save_their_work(tmp_path: Path):
-    ready = tmp_path / "ready"
-    terminal = Terminal(tmp_path, "run", script(tmp_path, SAVING.format(ready=str(ready), pause=2)))
+    ready, saved = tmp_path / "ready", tmp_path / "saved"
+    terminal = Terminal(tmp_path, "run", script(tmp_path, SAVING.format(ready=str(ready), saved=str(saved))))
     until(ready.exists, "the step runs")
     terminal.interrupt()
     terminal.read_until("stopping: steps save their work (again to kill them)")
     assert b"interrupted" not in terminal.written
+    saved.touch()
     code, text = terminal.end()
     assert code == 130
     assert "run again to go on from where they were" in text
@@ -174,7 +176,7 @@ def test_a_signal_is_answered_while_steps_still_save_their_work(tmp_path: Path):
 
 def test_a_second_signal_is_answered_and_kills(tmp_path: Path):
     ready = tmp_path / "ready"
-    process = start(tmp_path, "run", script(tmp_path, SAVING.format(ready=str(ready), pause=1000)), "--json")
+    process = start(tmp_path, "run", script(tmp_path, SAVING.format(ready=str(ready), saved="never")), "--json")
     until(ready.exists, "the step runs")
     assert process.stdout is not None
     process.send_signal(signal.SIGINT)
