@@ -31,6 +31,7 @@ from marin.processing.tokenize.train_tokenizer import train_tokenizer
 from tests.processing.tokenize.small import stdlib_source, write_poems
 
 VERSION = "2026.07.01"
+RAW = ArtifactStep(name="raw/poems", version=VERSION, run="my_project.poems:write")
 
 
 def poems(**changes: Any) -> ArtifactStep[TokenizedCache]:
@@ -192,6 +193,12 @@ def test_a_text_handle_runs_with_the_bytes_tokenizer(tmp_path: Path):
         ({"source": files("a", format="json"), "format": "text"}, r"format='text' does not apply to FileSource"),
         ({"source": "s3://bucket/a.jsonl"}, r"reading s3:// is not supported yet"),
         ({"tokenizer": "byte"}, r"tokenizer='byte': did you mean 'bytes'\?"),
+        (
+            {"source": None, "raw": RAW, "format": "jsnl"},
+            r"format='jsnl' is unknown; known are json, jsonl, parquet, text",
+        ),
+        ({"text_key": None}, r"text_key=None is not the name of a field"),
+        ({"text_key": ""}, r"text_key='' is not the name of a field"),
         ({"tokenizer": None}, r"tokenizer=None: give 'bytes'"),
     ],
 )

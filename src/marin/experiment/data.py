@@ -13,7 +13,17 @@ from marin.execution.context import StepContext
 from marin.execution.lazy import ArtifactStep
 from marin.execution.remote import remote
 from marin.processing.download import HubDownload, HubDownloadConfig, RepositoryKind
-from marin.processing.sources import FileFormat, FileSource, HubSource, PathText, Source, files, hf, parse_source
+from marin.processing.sources import (
+    FileFormat,
+    FileSource,
+    HubSource,
+    PathText,
+    Source,
+    check_format,
+    files,
+    hf,
+    parse_source,
+)
 from marin.processing.tokenize.manifest import TOKENIZER_FILE
 from marin.processing.tokenize.tokenize import TokenizeConfig, TokenizedCache
 from marin.processing.tokenize.tokenizers import (
@@ -101,6 +111,7 @@ def tokenized(
     """
     documents = _one_source(name, source=source, paths=paths, raw=raw)
     _check_split(name, held_out, validation)
+    _check_text_key(name, text_key)
     training = _parsed(name, documents, glob=glob, format=format)
     validating = None if validation is None else _parsed(name, validation, format=format)
     spec = _parsed_tokenizer(name, tokenizer)
@@ -151,6 +162,7 @@ def trained_tokenizer(
             "the 256 bytes and the end-of-text token"
         )
     _check_split(name, held_out, None)
+    _check_text_key(name, text_key)
     training = _parsed(name, source, glob=glob, format=format)
 
     def build_config(ctx: StepContext) -> TrainTokenizerConfig:
@@ -240,7 +252,13 @@ def _check_split(name: str, held_out: float, validation: Documents | None) -> No
         raise ConfigurationError(f"{name}: validation={validation} says no files; give paths, or held_out=0.01")
 
 
+def _check_text_key(name: str, text_key: object) -> None:
+    if not isinstance(text_key, str) or not text_key:
+        raise ConfigurationError(f"{name}: text_key={text_key!r} is not the name of a field, such as 'text'")
+
+
 def _parsed(name: str, documents: Documents, *, format: FileFormat | None, glob: str | None = None) -> _Parsed:
+    check_format(name, format)
     if isinstance(documents, ArtifactStep):
         return _StepOutput(step=documents, glob=glob, format=format)
     parsed = parse_source(documents)

@@ -75,15 +75,20 @@ def files(
     """
     if not paths:
         raise ConfigurationError("files(): no path given; write files('data/*.jsonl')")
-    if format is not None and format not in FORMAT_BY_SUFFIX.values():
-        known = ", ".join(sorted(set(FORMAT_BY_SUFFIX.values())))
-        raise ConfigurationError(f"files(format={format!r}): unknown format; known are {known}")
+    check_format("files()", format)
     excluded = (exclude,) if isinstance(exclude, str | os.PathLike) else tuple(exclude)
     return FileSource(
         paths=tuple(_file_path(path) for path in paths),
         format=format,
         exclude=tuple(_file_path(path) for path in excluded),
     )
+
+
+def check_format(name: str, format: object) -> None:
+    """Raise ``ConfigurationError`` in the name of ``name`` for what is no format."""
+    known = sorted(set(FORMAT_BY_SUFFIX.values()))
+    if format is not None and format not in known:
+        raise ConfigurationError(f"{name}: format={format!r} is unknown; known are {', '.join(known)}")
 
 
 def hf(repository: str, *, revision: str = "main", subset: str | None = None, split: str = "train") -> HubSource:

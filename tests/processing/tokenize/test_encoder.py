@@ -116,6 +116,9 @@ def test_a_vocabulary_that_declares_no_end_of_text_is_refused_with_the_way_out()
 def test_a_file_that_is_absent_or_no_tokenizer_is_named(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"missing\.json can't be read \(No such file"):
         load_encoder(TokenizerSource(kind="file", location=str(tmp_path / "missing.json")))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"\(No such file.*\); did you mean 'tokenizer\.json'\? Or give a tok"):
+        load_encoder(TokenizerSource(kind="file", location=str(tmp_path / "tokeniser.json")))
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=r"a\.json is not a tokenizer\.json"):
         load_encoder(TokenizerSource(kind="file", location=str(tmp_path / "a.json")))

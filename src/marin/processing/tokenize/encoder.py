@@ -20,6 +20,7 @@ import tokenizers
 
 from marin.errors import ConfigurationError, DataError, HubUnreachableError
 from marin.processing.hub import current_commit, plainly
+from marin.processing.near import near_names
 from marin.processing.tokenize.manifest import TOKENIZER_FILE, TokenizerIdentity
 from marin.processing.tokenize.tokenizers import BYTES, TokenizerSource
 
@@ -209,8 +210,10 @@ def _from_file(source: TokenizerSource) -> tuple[bytes, dict[str, str], None]:
         with open(path, "rb") as stream:
             data = stream.read()
     except OSError as fault:
+        near = near_names(os.path.dirname(path), os.path.basename(path))
+        hint = f"did you mean {near}? Or " if near and isinstance(fault, FileNotFoundError) else ""
         raise ConfigurationError(
-            f"tokenizer {source.label!r}: {path} can't be read ({fault.strerror}); "
+            f"tokenizer {source.label!r}: {path} can't be read ({fault.strerror}); {hint}"
             "give a tokenizer.json, its folder, or a hub id such as 'organisation/name'"
         ) from fault
     return data, _declared(os.path.join(os.path.dirname(path), CONFIG_FILE)), None
