@@ -396,7 +396,18 @@ def test_json_is_one_object_a_line_and_progress_is_thinned_out():
         clock.now += 0.01
         reporter.progressed(model.id, Progress(1, 2, "", "naïve\nnote"))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    told = "planned started waiting progressed noted finished failed blocked stopping ended".split()
+    told = [
+        "planned",
+        "started",
+        "waiting",
+        "progressed",
+        "noted",
+        "finished",
+        "failed",
+        "blocked",
+        "stopping",
+        "ended",
+    ]
     assert [line["event"] for line in lines[:10]] == told
     assert len(lines) <= 12
 
