@@ -476,3 +476,39 @@ def test_the_plan_after_a_kill_does_not_speak_of_waiting(runs):
     )
     assert "was killed; goes on from what it left" in planned
     assert "will wait" not in planned
+
+
+@WHERE
+def test_a_step_that_runs_itself_is_told_so(runs, where):
+    one = runs.start(
+        """
+        def again(config):
+            run(step(again), options=options)
+        run(step(again), options=options)
+        """,
+        where=where,
+    )
+    assert "would wait for itself" in runs.ended(one)
+    assert one.returncode == 1
+
+
+@WHERE
+def test_a_step_of_a_script_may_use_a_process_pool(runs, where):
+    one = runs.start(
+        """
+        import multiprocessing
+
+        def square(number):
+            return number * number
+
+        def pooled(config):
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                mark(config, f"sum:{sum(pool.map(square, range(4)))}")
+
+        run(step(pooled), options=options)
+        print("done")
+        """,
+        where=where,
+    )
+    assert "done" in runs.ended(one), runs.ended(one)
+    assert any(line.startswith("sum:14") for line in runs.log)

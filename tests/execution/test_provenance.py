@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin.execution.provenance import capture, redact_command, redact_text, redact_values, secret_values
+from marin.execution.provenance import capture
+from marin.execution.redaction import redact_command, redact_text, redact_values, secret_values
 
 GIT = ["git", "-c", "user.name=Anna", "-c", "user.email=anna@example.org", "-c", "init.defaultBranch=trunk"]
 
@@ -186,3 +187,18 @@ def test_short_values_and_working_folders_of_the_environment_are_no_secrets():
 def test_a_secret_of_the_environment_is_never_in_the_command(secret: str, before: str, after: str):
     shown = redact_command([before + secret + after], secret_values({"API_TOKEN": secret}))
     assert all(secret not in word.replace("***", "\0") for word in shown)
+
+
+@pytest.mark.parametrize("text", ["x", "?", "&", "a://", "hf_", "?token", ":", "A1+.-"])
+def test_redacting_takes_time_in_proportion_to_the_text(text):
+    def seconds(length):
+        long = text * (length // len(text))
+        times = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            redact_text(long)
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    # Linear would be 8 times; a pattern that is quadratic, 64 times. The pause is against noise on short times.
+    assert seconds(400_000) < 32 * (seconds(50_000) + 0.002)

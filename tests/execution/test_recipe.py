@@ -1,7 +1,9 @@
 import itertools
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -310,3 +312,25 @@ def test_a_build_config_that_changes_by_itself_is_refused_by_path():
         ImpureConfigError, match=r"tokens@2026\.07\.01 .*two different configs.*\n  config\[\"seed\"\]: 0 → 1\n"
     ):
         check_pure(impure)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [os.path.abspath, lambda path: f"/data/{path}", lambda path: Path("/data") / Path(path), Path.absolute],
+    ids=["abspath", "text", "joined", "absolute"],
+)
+def test_a_path_of_the_context_that_was_made_absolute_is_refused(change):
+    # It would bring the working folder into the fingerprint.
+    def config(ctx):
+        return {"to": change(Path(ctx.output_path) if change is Path.absolute else ctx.output_path)}
+
+    handle = ArtifactStep(name="x", version="2026.07.01", run="a:b", build_config=config)
+    with pytest.raises(FingerprintError, match=r'config\["to"\].*pass it on as it is'):
+        handle.fingerprint()
+
+
+def test_a_path_of_the_context_may_stand_inside_text():
+    def config(ctx):
+        return [f"file://{ctx.output_path}", f"--out={ctx.prefix}"]
+
+    assert ArtifactStep(name="x", version="2026.07.01", run="a:b", build_config=config).fingerprint()

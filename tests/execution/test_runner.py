@@ -15,6 +15,7 @@ from marin.errors import (
     ConflictingRecipesError,
     FingerprintMismatchError,
     ImpureConfigError,
+    InvalidPrefixError,
     NestedArtifactError,
     NewerRecordError,
     NotBuiltError,
@@ -290,7 +291,7 @@ def test_an_artifact_inside_another_is_refused_before_the_first_write(options, b
 def test_another_type_under_one_version_is_a_clear_error(options):
     resolve(poems(), options=options)
     other = ArtifactStep(name="raw/poems", version="2026.07.01", artifact_type=Report, run=fail)
-    with pytest.raises(ArtifactTypeError, match=r"raw/poems@2026\.07\.01 .*Poems.* does not fit Report: .*words"):
+    with pytest.raises(ArtifactTypeError, match=r"raw/poems@2026\.07\.01 is a .*Poems, and Report has no lines"):
         load(other, options=options)
 
 
@@ -661,3 +662,55 @@ def test_a_result_that_json_can_not_hold_is_refused(options):
     handle = ArtifactStep(name="x", version="2026.07.01", artifact_type=Measured, run=_not_a_number)
     with pytest.raises(RunError, match=r"Measured\.losses\[1\] is infinite or not a number"):
         resolve(handle, options=options)
+
+
+@dataclass(frozen=True)
+class Lenient(Artifact):
+    """Has defaults for all, so that any result would fit."""
+
+    size: int = 0
+
+
+def test_another_type_whose_fields_have_defaults_is_refused_too(options, tmp_path):
+    made = resolve(poems(), options=options)
+    asked = {"name": "raw/poems", "version": "2026.07.01", "artifact_type": Lenient}
+    adopted = ArtifactStep.adopt(name="theirs", version="2026.07.01", source=made.path, kind=Lenient)
+    for attempt in (
+        lambda: load(ArtifactStep(run=fail, **asked), options=options),
+        lambda: resolve(ArtifactStep(run=fail, **asked), options=options),
+        lambda: resolve(ArtifactStep(pin=made.path, **asked), options=options),
+        lambda: resolve(adopted, options=options),
+    ):
+        with pytest.raises((ArtifactTypeError, RunError), match="Lenient has no lines"):
+            attempt()
+    assert load(ArtifactStep(name="raw/poems", version="2026.07.01", run=fail), options=options).path == made.path
+
+
+def test_a_misspelt_key_of_an_adopted_config_is_named(options, tmp_path):
+    adopted = ArtifactStep.adopt(
+        name="theirs", version="2026.07.01", source=str(tmp_path), kind=Lenient, config={"sise": 1}
+    )
+    with pytest.raises(RunError, match="Lenient has no 'sise'; its fields are size"):
+        resolve(adopted, options=options)
+
+
+def test_a_working_folder_that_is_gone_is_said(options, tmp_path, monkeypatch):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(InvalidPrefixError, match="working folder does not exist any more"):
+        resolve(poems(), options=options)
+
+
+def test_secrets_in_an_error_are_not_shown(options, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
+
+    with pytest.raises(RunError) as caught:
+        resolve(poems(run=_leak), options=options)
+    assert "0123456789abcdef" not in str(caught.value)
+    assert "login with *** failed" in str(caught.value)
+
+
+def _leak(config):
+    raise ValueError(f"login with {os.environ['WANDB_API_KEY']} failed")

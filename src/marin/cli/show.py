@@ -19,8 +19,8 @@ import msgspec
 from marin.cli.store_access import add_artifact_argument, add_store_arguments, found, opened
 from marin.execution.catalog import Condition, Entry, dependents
 from marin.execution.meter import duration, size
-from marin.execution.provenance import redact_values, secret_values
 from marin.execution.record import Attempt, Build, Record, data_path
+from marin.execution.redaction import redact_values, secret_values
 from marin.storage.local import LocalStore
 from marin.storage.owner import describe
 

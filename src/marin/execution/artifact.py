@@ -41,6 +41,12 @@ class Artifact:
         The default takes the fields from ``config``; a type that can read its own data overrides this.
         """
         del path
+        known = {spec.name for spec in dataclasses.fields(cls)} - {"path"}
+        if unknown := sorted(config.keys() - known):
+            raise ArtifactTypeError(
+                f"config of the adopted source: {cls.__name__} has no {unknown[0]!r}; "
+                f"its fields are {', '.join(sorted(known)) or 'none'}"
+            )
         return decode_result(cls, config, what="config of the adopted source")
 
 

@@ -127,12 +127,13 @@ class _Encoder:
         if cls is int:
             return _integer(value)
         if cls is str or cls is StepPath:
-            return _text(str(value))
+            text = str(value)
+            return _text(text) if MARK not in text else self.located("", _text, text)
         if isinstance(value, Placeholder):
             return _placeholder(value)
         leaf = _LEAVES.get(cls)
         if leaf is not None:
-            return leaf(value)
+            return self.located("", leaf, value)
         if len(self._open) >= MAX_DEPTH:
             raise self.fault(f"is nested more than {MAX_DEPTH} deep: make it flatter")
         if id(value) in self._open:
@@ -219,10 +220,19 @@ def _integer(value: int) -> JSON:
 
 
 def _text(text: str) -> JSON:
-    """Text; a path of the context inside it becomes a placeholder node."""
+    """Text; a path of the context inside it becomes a placeholder node.
+
+    Raises ``FingerprintError`` for such a path behind another one.
+    """
     if MARK not in text:
         return _plain_text(text)
     parts = _TOKEN.split(text)
+    for before in parts[0:-1:2]:
+        # A path of the context is absolute; only text that took it for a relative one ends so.
+        if before.endswith("/") and not before.endswith("://"):
+            raise FingerprintError(
+                f"a path of the context was joined behind {before!r}, as os.path.abspath does: pass it on as it is"
+            )
     pieces: list[JSON] = [
         {"placeholder": part} if index % 2 else _plain_text(part)
         for index, part in enumerate(parts)

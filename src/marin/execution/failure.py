@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import marin
 from marin.errors import MarinError
+from marin.execution.redaction import redact_text, secret_values
 
 E = TypeVar("E", bound=BaseException)
 
@@ -23,6 +24,7 @@ MAX_TRACEBACK = 100_000
 """Characters of a traceback that are kept."""
 
 _MAX_CHAIN = 100
+_GENERATED = ("<string>", "__init__")  # of a dataclass; the frame above is the one that people wrote
 _CARRIED = "_marin_failure"
 
 _OURS = str(Path(marin.__file__).parent)
@@ -50,18 +52,19 @@ class Failure:
 
     @classmethod
     def from_exception(cls, exception: BaseException) -> Failure:
-        """Never raises, whatever the exception: its text may be broken, endless or very long.
+        """Never raises, whatever the exception: its text may be broken, endless or very long. Secrets are left out.
 
         An exception that came from another process keeps the failure that was seen there.
         """
         carried = vars(exception).get(_CARRIED)
         if isinstance(carried, cls):
             return carried
+        secrets = secret_values(os.environ)
         return cls(
             error=type(exception).__name__,
-            message=shortened(_message(exception), MAX_MESSAGE),
+            message=redact_text(shortened(_message(exception), MAX_MESSAGE), secrets),
             frame=_first_user_frame(exception),
-            traceback=shortened(_traceback(exception), MAX_TRACEBACK),
+            traceback=redact_text(shortened(_traceback(exception), MAX_TRACEBACK), secrets),
         )
 
     def carried_by(self, exception: E) -> E:
@@ -127,7 +130,7 @@ def _first_user_frame(exception: BaseException) -> str:
     innermost = ""
     for each in _chain(exception):
         for frame in reversed(list(_frames(each))):
-            if is_user_code(frame[0]):
+            if is_user_code(frame[0]) and (frame[0], frame[2]) != _GENERATED:
                 return shown_frame(*frame)
             innermost = innermost or shown_frame(*frame)
     return "" if isinstance(exception, MarinError) else innermost

@@ -16,7 +16,7 @@ from marin.errors import (
 from marin.execution.drift import compare
 from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
-from marin.execution.provenance import redact_text, redact_values, redacted_payload
+from marin.execution.redaction import redact_text, redact_values, redacted_payload
 
 Step = ArtifactStep[Any]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -19,6 +20,9 @@ _GIVEN_UP: set[str] = set()
 """Nonces of leases of this process that nobody works under any more, but whose record could not be told so."""
 
 
+WORKING_UNDER_VARIABLE = "MARIN_WORKING_UNDER"
+"""Tells the process of a step under whose leases it works: nonces, joined by commas."""
+
 _WORKING_UNDER: ContextVar[frozenset[str]] = ContextVar("marin_working_under", default=frozenset())
 
 
@@ -34,7 +38,13 @@ def working_under(lease: Lease) -> Generator[None]:
 
 def is_around_us(lease: Lease) -> bool:
     """Whether the caller is part of the work that is done under ``lease``, and so would wait for itself."""
-    return lease.nonce in _WORKING_UNDER.get()
+    return lease.nonce in nonces_around_us()
+
+
+def nonces_around_us() -> frozenset[str]:
+    """Of the leases that the caller works under, in this process or as a step's own process."""
+    inherited = os.environ.get(WORKING_UNDER_VARIABLE, "")
+    return _WORKING_UNDER.get() | frozenset(nonce for nonce in inherited.split(",") if nonce)
 
 
 def is_given_up(lease: Lease) -> bool:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from marin.errors import CorruptRecordError, MarinError, NotBuiltError, SourceMissingError, StoreError
-from marin.execution.artifact import decode_result, encode_result
+from marin.errors import (
+    ArtifactTypeError,
+    CorruptRecordError,
+    MarinError,
+    NotBuiltError,
+    SourceMissingError,
+    StoreError,
+)
+from marin.execution.artifact import Artifact, decode_result, encode_result
 from marin.execution.graph import Step, StepGraph
 from marin.execution.identity import ArtifactId
 from marin.execution.naming import class_name
 from marin.execution.planning import Observation
-from marin.execution.provenance import redacted_payload
 from marin.execution.record import (
     MANIFEST_NAME,
     Build,
@@ -24,6 +31,7 @@ from marin.execution.record import (
     decode_record,
     record_path,
 )
+from marin.execution.redaction import redacted_payload
 from marin.storage.owner import is_dead_here
 from marin.storage.store import BuildStore
 
@@ -91,7 +99,7 @@ def pinned_build(step: Step, pin: str) -> Build:
     foreign = foreign_build(path)
     if foreign is not None:
         build = foreign[1]
-        check_type(step, build, f"record at {path}")
+        typed_artifact(step, build, f"record at {path}")
         inner = build.source or (path if build.data == "." else f"{path}/{build.data}")
         return msgspec.structs.replace(build, source=inner, data=inner)
     return described_build(step, path, {}, build_id="pinned")
@@ -141,6 +149,18 @@ def _no_fingerprint(step: Step) -> RecordedFingerprint:
     return RecordedFingerprint(scheme=fingerprint.scheme, digest=fingerprint.digest, payload={})
 
 
-def check_type(step: Step, build: Build, what: str) -> None:
-    """Raise ``ArtifactTypeError`` unless the result of ``build`` fits the type that the handle asks for."""
-    decode_result(step.artifact_type, build.result, what=f"{what} (a {build.artifact_type})")
+def typed_artifact(step: Step, build: Build, what: str) -> Artifact:
+    """The artifact of ``build`` in the type that the handle asks for, without its path.
+
+    Raises ``ArtifactTypeError`` if the result does not fit; for a build of another type also if the handle's type
+    would leave out some of it. ``Artifact`` itself takes any.
+    """
+    asked = step.artifact_type
+    if asked is not Artifact and build.artifact_type != class_name(asked):
+        left_out = build.result.keys() - {spec.name for spec in dataclasses.fields(asked)}
+        if left_out:
+            raise ArtifactTypeError(
+                f"the {what} is a {build.artifact_type}, and {asked.__name__} has no {', '.join(sorted(left_out))}: "
+                "ask for the type that it is, or give the new type a new version"
+            )
+    return decode_result(asked, build.result, what=f"{what} (a {build.artifact_type})")

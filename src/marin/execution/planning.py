@@ -11,8 +11,8 @@ from marin.execution.drift import Change, compare
 from marin.execution.fingerprint import Fingerprint
 from marin.execution.graph import Step, StepGraph
 from marin.execution.identity import ArtifactId
-from marin.execution.provenance import redacted_payload
 from marin.execution.record import Attempt, Build, Record, RecordedFingerprint, State
+from marin.execution.redaction import redacted_payload
 from marin.execution.remote import RemoteFunction
 from marin.storage.owner import describe
 

@@ -1,6 +1,6 @@
 """How an artifact came to be, as far as the machine can tell: code, people, machine, packages, command line.
 
-Secrets are left out by the name of what holds them, and by their value. Nothing in here may fail a run.
+Nothing in here may fail a run.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ import getpass
 import hashlib
 import os
 import platform
-import re
 import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+from marin.execution.redaction import redact_command, redact_text, secret_values
 
 GIT_SECONDS = 2.0
 """How long all questions to git together may take. A slow network disk must not hold up a run."""
-
-REDACTED = "***"
 
 PACKAGES = (
     "marin",
@@ -42,27 +41,7 @@ PACKAGES = (
 """Packages whose version can change what a step makes."""
 
 _GIT_ELSEWHERE = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"}
-_SHORTEST_SECRET = 6
 _MOST_CHANGES_BYTES = 64 << 20
-
-# Names of environment variables and options: a word of the name. "tokenizer" and "max_tokens" are not "token".
-_SECRET_WORD = re.compile(
-    r"(?:^|[^a-z0-9])(?:token|secrets?|passwd|password|passphrase|pwd|key|apikey|credentials?|authorization)(?:[^a-z0-9]|$)"
-)
-_NO_SECRET = {"PWD", "OLDPWD"}
-# Keys of a config, where "eos_token" and "text_key" are everyday words.
-_SECRET_KEY = re.compile(
-    r"(?:^|[^a-z0-9])(?:secrets?|passwd|password|passphrase|credentials?|authorization"
-    r"|(?:api|access|private|secret|auth|account|encryption)[^a-z0-9]?key"
-    r"|(?:hf|hub|api|access|auth|bearer|session|refresh|wandb|github|gitlab)[^a-z0-9]?token)(?:[^a-z0-9]|$)"
-    r"|^(?:token|key)$"
-)
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_URL_LOGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]+@")
-_URL_QUERY = re.compile(
-    r"([?&](?:[^=&\s]*(?:token|secret|password|signature|credential|key)|sig)=)[^&\s#]+", re.IGNORECASE
-)
-_WELL_KNOWN = re.compile(r"\b(?:hf_|ghp_|gho_|github_pat_|glpat-|sk-)[A-Za-z0-9_-]{16,}")
 
 
 def capture(environ: Mapping[str, str], argv: Sequence[str], cwd: Path) -> dict[str, Any]:
@@ -85,84 +64,6 @@ def capture(environ: Mapping[str, str], argv: Sequence[str], cwd: Path) -> dict[
         with contextlib.suppress(Exception):
             parts[key] = ask()
     return {key: value for key, value in parts.items() if value}
-
-
-def secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of the environment variables whose name speaks of a secret, the longest first."""
-    values = {
-        value
-        for name, value in environ.items()
-        if name not in _NO_SECRET
-        and len(value) >= _SHORTEST_SECRET
-        and _SECRET_WORD.search(name.lower().replace("_", "-"))
-    }
-    return tuple(sorted(values, key=len, reverse=True))
-
-
-def redact_command(argv: Sequence[str], secrets: Iterable[str] = ()) -> list[str]:
-    """The command line without secrets.
-
-    >>> redact_command(["train", "--api-key", "abc", "--hf-token=def", "--max-tokens", "8"])
-    ['train', '--api-key', '***', '--hf-token=***', '--max-tokens', '8']
-    """
-    shown: list[str] = []
-    hide_next = False
-    secrets = tuple(secrets)
-    for word in argv:
-        name, equals, value = word.partition("=")
-        if hide_next and not word.startswith("--"):
-            shown.append(REDACTED)
-            hide_next = False
-        elif equals and value and _SECRET_WORD.search(_words(name.lstrip("-"))):
-            shown.append(f"{name}={REDACTED}")
-            hide_next = False
-        else:
-            shown.append(redact_text(word, secrets))
-            hide_next = word.startswith("-") and not equals and bool(_SECRET_WORD.search(_words(word.lstrip("-"))))
-    return shown
-
-
-def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
-    """``text`` without the given secrets, without logins and signatures in URLs, without well-known kinds of token.
-
-    >>> redact_text("git clone https://anna:pw@host/repo?sig=abc")
-    'git clone https://***@host/repo?sig=***'
-    """
-    for secret in secrets:
-        text = text.replace(secret, REDACTED)
-    text = _URL_LOGIN.sub(rf"\1{REDACTED}@", text)
-    text = _URL_QUERY.sub(rf"\1{REDACTED}", text)
-    return _WELL_KNOWN.sub(REDACTED, text)
-
-
-def redact_values(value: Any, secrets: Iterable[str] = ()) -> Any:
-    """JSON values without secrets: by key, and in each text as ``redact_text`` does.
-
-    >>> redact_values({"api_key": "abc", "eos_token": "</s>", "nested": [{"password": "x"}]})
-    {'api_key': '***', 'eos_token': '</s>', 'nested': [{'password': '***'}]}
-    """
-    secrets = tuple(secrets)
-    if isinstance(value, str):
-        return redact_text(value, secrets)
-    if isinstance(value, Mapping):
-        return {
-            key: REDACTED
-            if isinstance(inner, str) and inner and _SECRET_KEY.search(_words(str(key)))
-            else redact_values(inner, secrets)
-            for key, inner in cast("Mapping[Any, Any]", value).items()
-        }
-    if isinstance(value, list | tuple):
-        return [redact_values(inner, secrets) for inner in cast("Sequence[Any]", value)]
-    return value
-
-
-def redacted_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of a fingerprint without secrets, as it is kept and shown."""
-    return redact_values(payload, secret_values(os.environ))
-
-
-def _words(name: str) -> str:
-    return _CAMEL.sub("-", name).lower().replace("_", "-")
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marin.execution.artifact import Artifact, at_path, decode_result
+from marin.execution.artifact import Artifact, at_path
 from marin.execution.events import Reporter
 from marin.execution.graph import Step
 from marin.execution.held_record import HeldRecord, LeaseKeeper
 from marin.execution.identity import ArtifactId
+from marin.execution.observe import typed_artifact
 from marin.execution.options import RunOptions
 from marin.execution.record import Build, Input, data_path
 from marin.executors.executor import Executor
@@ -79,8 +80,7 @@ class RunState:
         """The typed artifact that this run uses for ``id_``."""
         build = self.builds[id_]
         step = self.steps[id_]
-        artifact = decode_result(step.artifact_type, build.result, what=f"record of {id_}")
-        return at_path(artifact, self.path(id_))
+        return at_path(typed_artifact(step, build, f"record of {id_}"), self.path(id_))
 
     def path(self, id_: ArtifactId) -> str:
         """Where the data that this run uses for ``id_`` lies."""

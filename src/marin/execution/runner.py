@@ -12,20 +12,19 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from marin.errors import ConfigurationError, MarinError, NotBuiltError, RefusedError
 from marin.execution import provenance
 from marin.execution.ambient import Ambient
-from marin.execution.artifact import Artifact, at_path, decode_result
+from marin.execution.artifact import Artifact, at_path
 from marin.execution.console import default_reporter
 from marin.execution.events import Reporter, one_at_a_time
 from marin.execution.graph import Step, StepGraph, lower
 from marin.execution.held_record import LeaseKeeper
 from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
-from marin.execution.observe import build_url, observe, observe_step
+from marin.execution.observe import build_url, observe, observe_step, typed_artifact
 from marin.execution.options import RunOptions, ambient_options, is_durable
 from marin.execution.planning import Decision, Plan, make_plan
 from marin.execution.remote import RemoteFunction
@@ -36,7 +35,7 @@ from marin.executors.executor import Executor
 from marin.executors.local import LocalExecutor
 from marin.storage.format import ensure_format
 from marin.storage.local import LocalStore
-from marin.storage.prefix import Prefix, open_store, resolve_prefix
+from marin.storage.prefix import Prefix, open_store, resolve_prefix, working_folder
 
 T = TypeVar("T", bound=Artifact)
 
@@ -86,10 +85,7 @@ def load(handle: ArtifactStep[T], *, options: RunOptions | None = None) -> T:
         raise NotBuiltError(f"{handle.id} {state} in {prefix.location}. Build it with resolve(...) or 'marin run'")
     else:
         build, path = seen.record.build, build_url(store, seen.record, seen.record.build)
-    artifact = decode_result(
-        handle.artifact_type, build.result, what=f"record of {handle.id} (a {build.artifact_type})"
-    )
-    return at_path(artifact, path)
+    return cast("T", at_path(typed_artifact(handle, build, f"record of {handle.id}"), path))
 
 
 def plan(*handles: Step, options: RunOptions | None = None) -> Plan:
@@ -127,7 +123,7 @@ def run(*handles: Step, options: RunOptions | None = None, reporter: Reporter | 
         reporter=shown,
         executor=executor,
         keeper=LeaseKeeper(options.lease_seconds),
-        provenance=_once(lambda: provenance.capture(os.environ, sys.orig_argv, Path.cwd())),
+        provenance=_once(lambda: provenance.capture(os.environ, sys.orig_argv, working_folder())),
         steps=planned.graph.steps,
     )
     for step in planned.of(Decision.SERVE):
@@ -142,7 +138,7 @@ def run(*handles: Step, options: RunOptions | None = None, reporter: Reporter | 
 
 
 def _open(options: RunOptions) -> tuple[Prefix, LocalStore]:
-    prefix = resolve_prefix(options.prefix, environ=os.environ, cwd=Path.cwd())
+    prefix = resolve_prefix(options.prefix, environ=os.environ, cwd=working_folder())
     return prefix, open_store(prefix.location, durable=is_durable(options, os.environ))
 
 

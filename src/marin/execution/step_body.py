@@ -77,7 +77,10 @@ def execute(
             f"the finished build was refused: {type(artifact).__name__}.verify says {type(fault).__name__}: {fault}"
         ) from fault
     result = encode_result(artifact)
-    entries = list_files(output_path)
+    try:
+        entries = list_files(output_path)
+    except RecursionError as fault:
+        raise OutputError("the step nested its output folders too deeply: make them flatter") from fault
     with open(manifest_path, "wb") as file:
         file.write(msgspec.json.encode(entries))
     return Completed(result=result, manifest=summarize(entries))

@@ -18,11 +18,10 @@ from marin.execution.context import RunContext
 from marin.execution.events import Outcome
 from marin.execution.failure import Failure
 from marin.execution.graph import Step
-from marin.execution.held_record import HeldRecord, working_under
+from marin.execution.held_record import WORKING_UNDER_VARIABLE, HeldRecord, nonces_around_us, working_under
 from marin.execution.naming import class_name
 from marin.execution.observe import recorded_fingerprint
 from marin.execution.progress import Progress, progress_sink
-from marin.execution.provenance import redact_text, redact_values
 from marin.execution.recipe import check_pure
 from marin.execution.record import (
     BUILDS_FOLDER,
@@ -34,6 +33,7 @@ from marin.execution.record import (
     log_path,
     timestamp,
 )
+from marin.execution.redaction import redact_text, redact_values
 from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import RemoteCall
 from marin.execution.run_state import RunState, Stopped
@@ -162,7 +162,7 @@ class _Attempt:
             output_path=self.run.store.url(self.folder),
             job_folder=self.run.store.url(f"{self.address}/{BUILDS_FOLDER}/job-{self.build_id}"),
             log_path=self.run.store.url(self.log),
-            env={PREFIX_VARIABLE: self.run.prefix},  # of a run that the step itself starts
+            env=self._environment(),
             lease_seconds=self.held.ttl_seconds,
         )
         self._call = call
@@ -171,6 +171,11 @@ class _Attempt:
         finally:
             self._call = None
             call.close()
+
+    def _environment(self) -> dict[str, str]:
+        """What a run that the step itself starts must know."""
+        around = nonces_around_us() | {self.held.attempt.lease.nonce}
+        return {PREFIX_VARIABLE: self.run.prefix, WORKING_UNDER_VARIABLE: ",".join(sorted(around))}
 
     def _watch(self, call: RemoteCall) -> Completed:
         shown: Progress | None = None

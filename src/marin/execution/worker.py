@@ -13,7 +13,8 @@ import pickle
 import signal
 import sys
 import time
-from types import FrameType
+from collections.abc import Callable
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from marin.errors import RunInterrupted
@@ -86,12 +87,23 @@ def _run(folder: str) -> Completed:
     with open(os.path.join(folder, job_files.CALL_FILE), "rb") as file:
         sys.path[:] = pickle.load(file)
         call: dict[str, Any] = pickle.load(file)
+    function = load_function(call["function"])
+    _restore_main(function)
     return execute(
-        load_function(call["function"]),
+        function,
         call["config"],
         artifact_type=call["artifact_type"],
         output_path=call["output_path"],
     )
+
+
+def _restore_main(function: Callable[[Any], Any]) -> None:
+    """Let what a script's step function uses be found in ``__main__``, where its own process pool looks for it."""
+    names = getattr(function, "__globals__", {})
+    if names.get("__name__") == "__main__":
+        script = ModuleType("__main__")
+        script.__dict__.update(names)
+        sys.modules["__main__"] = script
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -109,7 +121,7 @@ def _keep_exception(folder: str, fault: BaseException) -> None:
         data = cloudpickle.dumps(fault)
         with open(os.path.join(folder, job_files.EXCEPTION_FILE), "wb") as file:
             file.write(data)
-    except Exception as unpicklable:  # noqa: BLE001  # pickling runs the exception's own code
+    except BaseException as unpicklable:  # noqa: BLE001  # pickling runs the exception's own code
         print(f"marin: {type(fault).__name__} is told by its text only: {unpicklable}", file=sys.stderr)
 
 

@@ -48,6 +48,14 @@ def resolve_prefix(given: str | None, *, environ: Mapping[str, str], cwd: Path) 
     return Prefix(location=location, origin=f"default ./{DEFAULT_FOLDER}", hint=_hint(location))
 
 
+def working_folder() -> Path:
+    """The folder that relative paths start from. Raises ``InvalidPrefixError`` if it has been deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise InvalidPrefixError("the working folder does not exist any more: change to another one") from None
+
+
 def open_store(location: str, *, durable: bool = True) -> LocalStore:
     """The store at the location of a ``Prefix``. Writes nothing.
 
