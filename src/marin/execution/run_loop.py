@@ -35,7 +35,6 @@ class Ended:
     id: ArtifactId
     made: Made | None
     fault: BaseException | None
-    seconds: float = 0.0
 
 
 class RunLoop:
@@ -49,7 +48,6 @@ class RunLoop:
         self.jobs: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self.ended: queue.SimpleQueue[Ended | None] = queue.SimpleQueue()  # None: wake up, a signal came
         self.threads = 0
-        self.idle = 0
         self.failures: list[FailedStep] = []
         self.blocked: dict[ArtifactId, ArtifactId] = {}
         self.signals: list[int] = []

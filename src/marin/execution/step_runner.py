@@ -33,7 +33,7 @@ from marin.execution.record import (
     log_path,
     timestamp,
 )
-from marin.execution.redaction import redact_text, redact_values
+from marin.execution.redaction import redact_values
 from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import RemoteCall
 from marin.execution.run_state import RunState, Stopped
@@ -42,7 +42,7 @@ from marin.execution.step_body import Completed, execute, load_function
 from marin.storage.prefix import PREFIX_VARIABLE
 
 POLL_SECONDS = 0.1
-"""How often a waiting process looks at the record of what another one builds."""
+"""How often the supervisor looks at a step's process, once it runs longer than a moment."""
 
 GRACE_SECONDS = 10.0
 """How long a step may take to save its work when the run is stopped, before it is killed."""
@@ -247,10 +247,9 @@ class _Attempt:
         """Record why the attempt failed. False: the lease was lost before."""
         failure = Failure.from_exception(fault)
         if not isinstance(self.step.run, RemoteFunction):
-            self._write_log(redact_text(failure.traceback))
-        error = redact_text(f"{failure.error}: {failure.message}")
+            self._write_log(failure.traceback)
         try:
-            return self.held.fail(error, failure.frame or None, self._existing_log())
+            return self.held.fail(f"{failure.error}: {failure.message}", failure.frame or None, self._existing_log())
         except (StoreError, OSError) as untold:
             # What the step ran into matters more; it may well be the same full disk.
             fault.add_note(f"This could not be recorded: {untold}")
