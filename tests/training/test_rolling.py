@@ -72,6 +72,51 @@ def test_a_damaged_one_is_skipped_by_name_and_the_one_before_is_used(damage, tmp
     assert checkpoints.newest()[0] == 2
 
 
+def test_what_two_kills_left_half_written_costs_no_good_one(tmp_path):
+    RollingCheckpoints(str(tmp_path), RECIPE).save(150, state(1))
+    for step in (180, 200):
+        (tmp_path / f"step-{step:09}").mkdir()
+    checkpoints = RollingCheckpoints(str(tmp_path), RECIPE)
+    checkpoints.newest()
+    checkpoints.save(160, state(2))
+    assert sorted(os.listdir(tmp_path)) == ["step-000000150", "step-000000160"]
+    assert RollingCheckpoints(str(tmp_path), RECIPE).newest()[0] == 160
+
+
+def test_a_skipped_one_older_than_the_next_is_not_kept_in_place_of_a_good_one(tmp_path):
+    RollingCheckpoints(str(tmp_path), RECIPE).save(150, state(1))
+    (tmp_path / "step-000000180").mkdir()
+    checkpoints = RollingCheckpoints(str(tmp_path), RECIPE)
+    checkpoints.newest()
+    checkpoints.save(200, state(2))
+    assert sorted(os.listdir(tmp_path)) == ["step-000000150", "step-000000200"]
+
+
+def test_the_one_that_was_gone_on_with_is_not_written_anew(tmp_path, monkeypatch):
+    """A signal right after resuming saves the same step: a kill or a full disk then must not cost it."""
+    RollingCheckpoints(str(tmp_path), RECIPE).save(100, state(1))
+    checkpoints = RollingCheckpoints(str(tmp_path), RECIPE)
+    step, back = checkpoints.newest()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(arrays, "save_file", full)
+    assert checkpoints.save(step, back) == str(tmp_path / "step-000000100")
+    assert RollingCheckpoints(str(tmp_path), RECIPE).newest()[0] == 100
+
+
+def test_if_none_is_good_it_says_that_all_begins_again_and_calls_none_good(tmp_path, caplog):
+    checkpoints = RollingCheckpoints(str(tmp_path), RECIPE)
+    checkpoints.save(1, state(1))
+    tear_state(tmp_path / "step-000000001")
+    again = RollingCheckpoints(str(tmp_path), RECIPE)
+    with caplog.at_level(logging.WARNING):
+        assert again.newest() is None
+    assert "begins at step 0 again" in caplog.text
+    assert again.describe_newest() == "none yet"
+
+
 def test_none_at_all_is_no_error(tmp_path):
     assert RollingCheckpoints(str(tmp_path / "new"), RECIPE).newest() is None
 

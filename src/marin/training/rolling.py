@@ -38,17 +38,21 @@ class Marker:
 
 
 class RollingCheckpoints:
-    """Checkpoints of one training in ``folder``. Opening it removes what an interrupted save has left."""
+    """Checkpoints of one training in ``folder``. Ask for ``newest`` first: it tells the good ones from the others."""
 
     def __init__(self, folder: str, recipe: Mapping[str, Any]) -> None:
         self._folder = folder
         # as it will be read back: keys are text, tuples are lists
         self._recipe: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(recipe))
+        self._newest: int | None = None
+        self._skipped = set[int]()
         os.makedirs(folder, exist_ok=True)
 
     def save(self, step: int, state: NamedArrays) -> str:
         """Keep ``state`` as that after ``step`` updates; remove older ones. On failure those stay."""
-        target = os.path.join(self._folder, f"step-{step:09}")
+        target = self._path(step)
+        if step == self._newest:  # a step has one state: writing it anew would put the good one at risk
+            return target
         shutil.rmtree(target, ignore_errors=True)  # an incomplete one of this step, found and named by newest()
         os.makedirs(target)
         file = os.path.join(target, STATE_FILE)
@@ -59,8 +63,8 @@ class RollingCheckpoints:
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
             raise
-        for old in list(self._steps())[KEEP:]:
-            shutil.rmtree(self._path(old))
+        self._newest = step
+        self._remove_others()
         return target
 
     def newest(self) -> tuple[int, NamedArrays] | None:
@@ -74,22 +78,34 @@ class RollingCheckpoints:
                 marker = _checked_marker(path)
             except CheckpointError as fault:
                 _LOG.warning("skipped checkpoint %s: %s", path, fault)
+                self._skipped.add(step)
                 continue
             if differences := list(_differences(marker.recipe, self._recipe)):
                 raise CheckpointError(
                     f"{path} was made under other settings: {'; '.join(differences)}. "
                     f"Restore them to go on, or remove {self._folder} to begin at step 0"
                 )
+            self._newest = step
             return step, load_arrays(os.path.join(path, STATE_FILE))
+        if self._skipped:
+            _LOG.warning("no complete checkpoint is left in %s: the training begins at step 0 again", self._folder)
         return None
 
     def describe_newest(self) -> str:
-        """Where the newest one lies, for messages."""
-        return next((self._path(step) for step in self._steps()), "none yet")
+        """Where the newest complete one lies, for messages."""
+        return "none yet" if self._newest is None else self._path(self._newest)
 
     def clear(self) -> None:
         """Remove all of them: the training is over."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _remove_others(self) -> None:
+        """Remove what is older than the newest few. What can't be gone on with is not one of them, whatever its step."""
+        for step in self._skipped - {self._newest}:
+            shutil.rmtree(self._path(step), ignore_errors=True)
+        self._skipped.clear()
+        for step in list(self._steps())[KEEP:]:
+            shutil.rmtree(self._path(step))
 
     def _path(self, step: int) -> str:
         return os.path.join(self._folder, f"step-{step:09}")
