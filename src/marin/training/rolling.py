@@ -100,7 +100,7 @@ class RollingCheckpoints:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _remove_others(self) -> None:
-        """Remove what is older than the newest few. What can't be gone on with is not one of them, whatever its step."""
+        """Remove what is older than the newest few; what was skipped is not one of those, whatever its step."""
         for step in self._skipped - {self._newest}:
             shutil.rmtree(self._path(step), ignore_errors=True)
         self._skipped.clear()
