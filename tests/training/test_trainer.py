@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,6 +191,14 @@ def test_a_finished_training_is_not_done_again(finished):
     assert train(config) == checkpoint
     assert os.stat(Path(config.output_path) / "params.safetensors").st_mtime == 1
     assert parameters(config.output_path) == before
+
+
+def test_killed_while_it_tidies_up_the_next_run_leaves_no_rolling_checkpoint_in_the_artifact(finished, tmp_path):
+    output = tmp_path / "out"
+    shutil.copytree(finished[0].output_path, output)
+    (output / "resume" / "step-000000030").mkdir(parents=True)
+    train(dataclasses.replace(finished[0], output_path=str(output)))
+    assert sorted(os.listdir(output)) == ["checkpoint.json", "metrics.jsonl", "params.safetensors"]
 
 
 def test_a_loss_that_is_not_finite_stops_the_training_with_step_and_remedy(cache, tmp_path):

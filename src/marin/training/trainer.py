@@ -7,6 +7,7 @@ interruption), then ``update``, ``data`` and ``evaluate``.
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any
 
 import jax
@@ -35,6 +36,7 @@ def train(config: TrainLmConfig) -> Checkpoint:
     """
     output, summary = config.output_path, os.path.join(config.output_path, SUMMARY_FILE)
     if os.path.exists(summary):  # killed after the last step, before the artifact was published
+        shutil.rmtree(os.path.join(output, ROLLING_FOLDER), ignore_errors=True)
         with open(summary, "rb") as file:
             return at_path(decode_result(Checkpoint, msgspec.json.decode(file.read()), what=summary), output)
     checkpoints = RollingCheckpoints(os.path.join(output, ROLLING_FOLDER), _recipe(config))
