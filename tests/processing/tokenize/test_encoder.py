@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,29 @@ def test_identity_tells_the_file_the_vocabulary_and_the_behaviour(tmp_path: Path
     other = load_encoder(vocabulary_file(tmp_path / "nfc", normalizer={"type": "Lowercase"})).identity
     assert identity.agrees_with(same)
     assert not identity.agrees_with(other)
+
+
+def test_two_vocabularies_of_one_size_do_not_agree_although_the_probe_has_none_of_their_merges():
+    [first, second] = (
+        HuggingFaceEncoder(with_merge(vocabulary(), pair).encode(), source=FILE, eos_token="<|endoftext|>").identity
+        for pair in ("zz", "qq")
+    )
+    assert first.vocab_size == second.vocab_size
+    assert not first.agrees_with(second)
+
+
+def with_merge(tokenizer: str, pair: str) -> str:
+    """``tokenizer`` with one more merge, of two equal letters."""
+    entries = json.loads(tokenizer)
+    entries["model"]["vocab"][pair] = len(entries["model"]["vocab"])
+    entries["model"]["merges"].append(list(pair))
+    return json.dumps(entries)
+
+
+def test_a_vocabulary_that_can_not_encode_every_text_is_refused():
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"</s>": 0, "a": 1}, unk_token="[UNK]"))
+    with pytest.raises(ConfigurationError, match=r"tokenizer\.json fails on ordinary text \(.*Missing \[UNK\]"):
+        HuggingFaceEncoder(words.to_str().encode(), source=FILE)
 
 
 def test_the_vocabulary_size_is_one_more_than_the_largest_id_also_where_ids_are_missing():

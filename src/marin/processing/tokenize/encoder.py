@@ -137,7 +137,7 @@ class HuggingFaceEncoder:
             bos_id=None if bos is None else vocabulary[bos],
             eos_id=vocabulary[eos],
             eos_token=eos,
-            probe_sha256=_ids_sha256(self._tokenizer.encode(PROBE, add_special_tokens=False).ids),
+            probe_sha256=_behaviour_sha256(vocabulary, self._probe_ids(source)),
         )
 
     def at_revision(self, revision: str) -> HuggingFaceEncoder:
@@ -152,6 +152,14 @@ class HuggingFaceEncoder:
     def decode(self, ids: npt.NDArray[np.integer[Any]]) -> str:
         kept = ids[ids != self.identity.eos_id].tolist()
         return self._tokenizer.decode(kept, skip_special_tokens=False)
+
+    def _probe_ids(self, source: TokenizerSource) -> list[int]:
+        try:
+            return self._tokenizer.encode(PROBE, add_special_tokens=False).ids
+        except Exception as fault:  # the library raises plain Exception
+            raise ConfigurationError(
+                f"tokenizer {source.label} fails on ordinary text ({fault}): mend its vocabulary, or choose another"
+            ) from fault
 
     def _make_exact(self) -> None:
         # What a file may carry over from the use it was saved in, and what would change or cut a document.
@@ -176,6 +184,11 @@ def _joined(documents: Sequence[npt.NDArray[Any]], eos_id: int) -> tuple[npt.NDA
 
 def _ids_sha256(ids: list[int]) -> str:
     return hashlib.sha256(np.array(ids, "<u4").data).hexdigest()
+
+
+def _behaviour_sha256(vocabulary: dict[str, int], probe_ids: list[int]) -> str:
+    # Of texts that the probe is unlike, the vocabulary alone tells.
+    return hashlib.sha256(json.dumps([sorted(vocabulary.items()), probe_ids]).encode()).hexdigest()
 
 
 def _end_of_text(

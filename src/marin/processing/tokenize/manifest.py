@@ -28,8 +28,8 @@ class TokenizerIdentity:
     """Which tokenizer it was, and how it behaved: enough to notice another one.
 
     ``kind`` and ``location`` say where it came from, ``revision`` is the commit of one from the hub. ``sha256`` is of
-    the ``tokenizer.json``. ``vocab_size`` is one more than the largest id. ``probe_sha256`` is of the ids of a fixed
-    text, as little-endian uint32: it changes when a file or a library begins to behave differently.
+    the ``tokenizer.json``. ``vocab_size`` is one more than the largest id. ``probe_sha256`` is of the vocabulary, if
+    there is one, and of the ids of a fixed text: it changes when a file or a library begins to behave differently.
     """
 
     kind: Literal["bytes", "file", "hub"]
