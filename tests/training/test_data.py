@@ -93,6 +93,11 @@ def test_a_block_is_divided_in_proportion(weights):
     assert (np.abs(counts - exact) < 1).all()
 
 
+def test_weights_of_any_size_are_only_relative_to_each_other():
+    assert mixture_counts([1e308, 1e308]).tolist() == [1024, 1024]
+    assert mixture_counts([5e-324, 5e-324]).tolist() == [1024, 1024]
+
+
 def test_every_block_of_sequences_holds_the_mixture_exactly():
     training_data = data(4001, 2001, 801, weights=[2, 1, 1], batch_size=MIXTURE_BLOCK // 4)
     for block in range(3):

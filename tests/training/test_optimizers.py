@@ -48,6 +48,14 @@ def test_the_shortest_trainings_have_a_rate(num_steps, warmup):
         ({"schedule": "cosinus"}, "schedule='cosinus' is not one of constant, linear, cosine"),
         ({"warmup": 1.5}, r"warmup=1.5 is not a number of steps \(3\) or a part of all steps"),
         ({"min_lr_ratio": 2}, "min_lr_ratio=2 is not between 0 and 1"),
+        ({"min_lr_ratio": "0.1"}, "min_lr_ratio='0.1' is not between 0 and 1"),
+        ({"betas": 0.9}, r"betas=0.9 is not two numbers in \[0, 1\)"),
+        ({"betas": ("0.9", "0.95")}, r"betas=\('0.9', '0.95'\) is not two numbers"),
+        ({"betas": [0.9, 0.95]}, r"betas=\[0.9, 0.95\] is not two numbers in \[0, 1\), as a tuple"),
+        ({"clip_norm": "1"}, "clip_norm='1' is not a positive number, or None"),
+        ({"clip_norm": True}, "clip_norm=True is not a positive number, or None"),
+        ({"lr": 1e39}, r"lr=1e\+39 is not a positive number"),
+        ({"eps": 1e-50}, r"eps=1e-50 is not a positive number"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_told_at_construction(change, message):

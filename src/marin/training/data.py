@@ -142,7 +142,8 @@ def mixture_counts(weights: Sequence[float]) -> NDArray[np.int64]:
     >>> mixture_counts([1.0, 1.0, 2.0]).tolist()
     [512, 512, 1024]
     """
-    exact = np.asarray(weights, np.float64) / np.sum(weights) * MIXTURE_BLOCK
+    relative = np.asarray(weights, np.float64) / np.max(weights)  # their sum alone might overflow
+    exact = relative / np.sum(relative) * MIXTURE_BLOCK
     counts = np.floor(exact).astype(np.int64)
     missing = MIXTURE_BLOCK - int(counts.sum())
     counts[np.argsort(counts - exact, kind="stable")[:missing]] += 1

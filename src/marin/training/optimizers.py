@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeGuard, cast, get_args
 
 from marin.errors import ConfigurationError
 from marin.training import defaults
 
 Schedule = Literal["constant", "linear", "cosine"]
+
+_SMALLEST, _LARGEST = 2.0**-126, 2.0**127
+"""What float32, in which the optimizer computes, can hold at full precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,19 +40,29 @@ class AdamConfig:
 
     def __post_init__(self) -> None:
         for name, value, fits, wanted in (
-            ("lr", self.lr, _finite(self.lr) and self.lr > 0, "a positive number"),
+            ("lr", self.lr, _positive(self.lr), "a positive number of float32"),
             (
                 "betas",
                 self.betas,
-                len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas),
-                "two numbers in [0, 1)",
+                _are_betas(self.betas),
+                "two numbers in [0, 1), as a tuple (0.9, 0.95)",
             ),
-            ("eps", self.eps, _finite(self.eps) and self.eps > 0, "a positive number"),
+            ("eps", self.eps, _positive(self.eps), "a positive number of float32"),
             ("weight_decay", self.weight_decay, _finite(self.weight_decay) and self.weight_decay >= 0, "zero or more"),
-            ("clip_norm", self.clip_norm, self.clip_norm is None or self.clip_norm > 0, "a positive number, or None"),
+            (
+                "clip_norm",
+                self.clip_norm,
+                self.clip_norm is None or _positive(self.clip_norm),
+                "a positive number, or None",
+            ),
             ("schedule", self.schedule, self.schedule in get_args(Schedule), f"one of {', '.join(get_args(Schedule))}"),
             ("warmup", self.warmup, _is_warmup(self.warmup), "a number of steps (3) or a part of all steps (0.05)"),
-            ("min_lr_ratio", self.min_lr_ratio, 0 <= self.min_lr_ratio <= 1, "between 0 and 1"),
+            (
+                "min_lr_ratio",
+                self.min_lr_ratio,
+                _finite(self.min_lr_ratio) and 0 <= self.min_lr_ratio <= 1,
+                "between 0 and 1",
+            ),
         ):
             if not fits:
                 raise ConfigurationError(f"AdamConfig: {name}={value!r} is not {wanted}")
@@ -76,8 +89,18 @@ class AdamConfig:
         return self.lr * (self.min_lr_ratio + (1 - self.min_lr_ratio) * left)
 
 
-def _finite(value: object) -> bool:
+def _finite(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _positive(value: object) -> bool:
+    """Above zero also when it is rounded to float32, and finite then."""
+    return _finite(value) and _SMALLEST <= value <= _LARGEST
+
+
+def _are_betas(value: object) -> bool:
+    pair = cast("tuple[Any, ...]", value)
+    return isinstance(value, tuple) and len(pair) == 2 and all(_finite(beta) and 0 <= beta < 1 for beta in pair)
 
 
 def _is_warmup(value: object) -> bool:

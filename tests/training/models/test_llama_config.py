@@ -31,6 +31,11 @@ def test_a_hand_count_of_operations_agrees():
         ({"num_layers": 0}, r"num_layers=0 is not a positive whole number"),
         ({"num_heads": 2.0}, r"num_heads=2.0 is not a positive whole number"),
         ({"max_seq_len": True}, r"max_seq_len=True is not a positive whole number"),
+        ({"rope_theta": -1.0}, r"rope_theta=-1.0 is not a positive number"),
+        ({"rope_theta": float("nan")}, r"rope_theta=nan is not a positive number"),
+        ({"norm_eps": 0.0}, r"norm_eps=0.0 is not a positive number"),
+        ({"norm_eps": "1e-5"}, r"norm_eps='1e-5' is not a positive number"),
+        ({"tie_embeddings": "no"}, r"tie_embeddings='no' is not True or False"),
     ],
 )
 def test_sizes_that_do_not_fit_are_told_at_construction(change, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,6 +41,12 @@ class LlamaConfig:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigurationError(f"LlamaConfig: {name}={value!r} is not a positive whole number")
+        for name in ("rope_theta", "norm_eps"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ConfigurationError(f"LlamaConfig: {name}={value!r} is not a positive number")
+        if type(self.tie_embeddings) is not bool:
+            raise ConfigurationError(f"LlamaConfig: tie_embeddings={self.tie_embeddings!r} is not True or False")
         if self.hidden_dim % self.num_heads or self.head_dim % 2:
             raise ConfigurationError(
                 f"LlamaConfig: hidden_dim={self.hidden_dim} can't be split into num_heads={self.num_heads} heads of an "
