@@ -128,6 +128,12 @@ def test_where_it_runs_changes_no_fingerprint_and_what_it_learns_does():
         ({"seed": -1}, r"seed=-1 is not a whole number from 0"),
         ({"z_loss": math.nan}, r"z_loss=nan is not a finite number"),
         ({"precision": "fp8"}, r"precision='fp8' is not one of float32, bfloat16"),
+        ({"optimizer": 1e-3}, r"optimizer=0.001 is no optimizer: write AdamConfig\(lr=...\)"),
+        (
+            {"model": "llama"},
+            r"model='llama' is no model: write LlamaConfig\(...\) or take one of marin.experiment.models",
+        ),
+        ({"validation": 5}, r"validation is int: give a token cache, or a list of them"),
         ({"datasets": {}}, r"the weights of datasets sum to 0"),
         ({"datasets": {TOKENS: 0.0}}, r"the weights of datasets sum to 0"),
         ({"datasets": {TOKENS: -1.0}}, r"the weight of .*tokenized/poems@2026.07.01\) is -1.0: a weight is a finite"),

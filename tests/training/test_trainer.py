@@ -28,6 +28,7 @@ from marin.execution.progress import Progress, progress_sink
 from marin.training import loop
 from marin.training.evaluate import evaluate
 from marin.training.optimizers import AdamConfig
+from marin.training.prepare import prepare
 from marin.training.train import DatasetConfig
 from marin.training.trainer import train
 from tests.training.caches import cycle, make_cache
@@ -133,6 +134,13 @@ def test_an_epoch_is_as_many_steps_as_the_data_holds_batches(cache, tmp_path):
     checkpoint = train(config)
     assert checkpoint.steps == 7  # a tenth of 312 windows in batches of 4
     assert checkpoint.epochs == pytest.approx(28 / 312)
+
+
+def test_a_part_of_an_epoch_is_not_rounded_down_by_binary_fractions(tmp_path):
+    hundred = make_cache(tmp_path / "hundred", cycle(VOCAB, 1601), vocab_size=VOCAB)
+    config = train_config(tmp_path / "out", hundred, eval_every=None, batch_size=1)
+    prepared = prepare(dataclasses.replace(config, num_train_steps=None, num_train_epochs=0.29))
+    assert prepared.num_steps == 29  # 0.29 * 100 is 28.999999999999996
 
 
 def start(config, folder, wait_after):
@@ -257,6 +265,22 @@ def test_a_validation_without_text_is_told_before_the_first_step(tmp_path):
         train(train_config(tmp_path / "out", bare, validation=(bare,)))
 
 
+def test_a_copy_of_the_training_data_is_no_validation(cache, tmp_path):
+    bare = make_cache(tmp_path / "bare", cycle(VOCAB, 500), vocab_size=VOCAB)
+    copy = make_cache(tmp_path / "copy", cycle(VOCAB, 500), vocab_size=VOCAB)
+    held_out = make_cache(tmp_path / "held", cycle(VOCAB, 600, seed=1), cycle(VOCAB, 500), vocab_size=VOCAB)
+    for validation in (copy, held_out):
+        with pytest.raises(DataError, match=r"validation overlaps the training: .*(copy|held).* is also in .*bare"):
+            prepare(train_config(tmp_path / "out", bare, validation=(validation,)))
+
+
+def test_a_data_set_of_weight_zero_can_be_the_validation(cache, tmp_path):
+    bare = make_cache(tmp_path / "bare", cycle(VOCAB, 500, seed=1), vocab_size=VOCAB)
+    datasets = (DatasetConfig(cache=cache, weight=1.0), DatasetConfig(cache=bare, weight=0.0))
+    prepared = prepare(train_config(tmp_path / "out", datasets=datasets, validation=(bare,)))
+    assert [reader.num_tokens for reader in prepared.validation] == [500]
+
+
 def test_without_validation_data_it_trains_without_validation(tmp_path):
     bare = make_cache(tmp_path / "bare", cycle(VOCAB, 500), vocab_size=VOCAB)
     checkpoint = train(train_config(tmp_path / "out", bare, eval_every=None, num_train_steps=2))
@@ -267,7 +291,7 @@ def test_without_validation_data_it_trains_without_validation(tmp_path):
 
 def test_another_cache_can_be_the_validation(cache, tmp_path):
     other = make_cache(tmp_path / "other", cycle(VOCAB, 200), vocab_size=VOCAB)
-    bare = make_cache(tmp_path / "bare", cycle(VOCAB, 500), vocab_size=VOCAB)
+    bare = make_cache(tmp_path / "bare", cycle(VOCAB, 500, seed=1), vocab_size=VOCAB)
     config = train_config(tmp_path / "out", bare, validation=(cache, other), num_train_steps=1)
     assert train(config).validation.tokens == 499 + 199
 

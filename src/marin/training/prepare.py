@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -48,6 +49,9 @@ def prepare(config: TrainLmConfig) -> Prepared:
     ]
     data = TrainingData(components, seq_len=config.seq_len, batch_size=config.batch_size, seed=config.seed)
     validation = _validation_readers(config, caches)
+    _check_overlap(
+        [reader for reader, dataset in zip(readers, config.datasets, strict=True) if dataset.weight], validation
+    )
     for reader in (*readers, *validation):
         _check_ids(reader, first.vocab_size)
     num_steps = _num_steps(config, data)
@@ -72,9 +76,9 @@ def _validation_readers(config: TrainLmConfig, caches: Sequence[TokenizedCache])
             )
     else:
         chosen = {cache.path: VALIDATION if cache.has_validation else TRAIN for cache in config.validation}
-        trained = {cache.path for cache in caches}
+        trained_on = {dataset.cache.path for dataset in config.datasets if dataset.weight > 0}
         for path, split in chosen.items():
-            if split == TRAIN and path in trained:
+            if split == TRAIN and path in trained_on:
                 raise DataError(f"validation overlaps the training: {path} is trained on and has no validation split")
     readers = tuple(TokenCache.open(path, split) for path, split in chosen.items())
     for reader in readers:
@@ -84,6 +88,23 @@ def _validation_readers(config: TrainLmConfig, caches: Sequence[TokenizedCache])
                 "predict; hold out more text"
             )
     return readers
+
+
+def _check_overlap(trained_on: Sequence[TokenCache], validation: Sequence[TokenCache]) -> None:
+    """Files with the same documents, wherever they lie. Single documents are not compared."""
+    where = {digest: reader.path for reader in trained_on for digest in _content(reader)}
+    for reader in validation:
+        for digest, file in _content(reader).items():
+            if digest in where:
+                raise DataError(
+                    f"validation overlaps the training: what {file} of {reader.path} holds is also in {where[digest]}: "
+                    "validate on other text"
+                )
+
+
+def _content(reader: TokenCache) -> dict[tuple[str, str], str]:
+    shards = [shard for shard in reader.manifest.shards(reader.split) if shard.documents]
+    return {(shard.tokens_sha256, shard.lengths_sha256): shard.file for shard in shards}
 
 
 def _check_ids(reader: TokenCache, vocab_size: int) -> None:
@@ -101,7 +122,8 @@ def _num_steps(config: TrainLmConfig, data: TrainingData) -> int:
     if config.num_train_steps is not None:
         return config.num_train_steps
     epochs = config.num_train_epochs or defaults.NUM_TRAIN_EPOCHS
-    steps = math.floor(epochs * data.num_windows / config.batch_size)
+    # As the author wrote it: 0.29 of 100 windows are 29, not the 28.99... of binary fractions.
+    steps = math.floor(Fraction(str(epochs)) * data.num_windows / config.batch_size)
     if not steps:
         raise ConfigurationError(
             f"num_train_epochs={epochs} of {data.num_windows} windows is less than one batch of {config.batch_size}: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, get_args
 
@@ -108,6 +108,7 @@ def train_lm(
         raise ConfigurationError(f"train_lm({name!r}): num_train_epochs={num_train_epochs!r} is not a positive number")
     if num_train_steps is None and num_train_epochs is None:
         num_train_epochs = defaults.NUM_TRAIN_EPOCHS
+    _check_types(name, model=model, optimizer=optimizer)
     _check_choices(name, seed=seed, z_loss=z_loss, precision=precision)
     seq_len = _checked_seq_len(name, seq_len, model)
     parsed = ResourceConfig.parse(resources)
@@ -179,6 +180,10 @@ def _validation_steps(name: str, validation: object) -> tuple[TokenStep, ...] | 
     if validation is None:
         return None
     steps: Any = (validation,) if isinstance(validation, ArtifactStep) else validation
+    if not isinstance(steps, Iterable):
+        raise ConfigurationError(
+            f"train_lm({name!r}): validation is {type(validation).__name__}: give a token cache, or a list of them"
+        )
     return tuple(_checked_cache(name, "validation", step) for step in steps)
 
 
@@ -195,6 +200,18 @@ def _check_counts(name: str, **counts: int | None) -> None:
     for key, value in counts.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"train_lm({name!r}): {key}={value!r} is not a positive whole number")
+
+
+def _check_types(name: str, *, model: object, optimizer: object) -> None:
+    if not isinstance(model, LlamaConfig):
+        raise ConfigurationError(
+            f"train_lm({name!r}): model={model!r} is no model: write LlamaConfig(...) or take one of "
+            "marin.experiment.models"
+        )
+    if optimizer is not None and not isinstance(optimizer, AdamConfig):
+        raise ConfigurationError(
+            f"train_lm({name!r}): optimizer={optimizer!r} is no optimizer: write AdamConfig(lr=...)"
+        )
 
 
 def _check_choices(name: str, *, seed: int, z_loss: float, precision: str) -> None:
