@@ -71,6 +71,29 @@ def test_a_truncated_archive_is_an_error_that_names_the_file(tmp_path: Path, suf
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
+def test_a_damaged_later_member_is_an_error_and_not_left_out(tmp_path: Path, suffix: str):
+    path = tmp_path / f"poems.jsonl{suffix}"
+    member = COMPRESS[suffix](LINES)
+    path.write_bytes(member + b"\x01" + member[1:])
+    with pytest.raises(BadRecordError, match=rf"poems\.jsonl{suffix}: damaged or truncated"):
+        texts(path)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_zeros_behind_an_archive_are_no_trouble(tmp_path: Path, suffix: str):
+    path = tmp_path / f"poems.jsonl{suffix}"
+    path.write_bytes(COMPRESS[suffix](LINES) + bytes(512))
+    assert texts(path) == POEMS
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_file_without_a_byte_has_no_documents_whatever_its_suffix(tmp_path: Path, suffix: str):
+    path = tmp_path / f"poems.jsonl{suffix}"
+    path.touch()
+    assert texts(path) == []
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
 def test_a_file_that_is_not_what_its_suffix_says_is_an_error(tmp_path: Path, suffix: str):
     path = tmp_path / f"poems.jsonl{suffix}"
     path.write_bytes(LINES)

@@ -203,11 +203,48 @@ def _decompressed(disk: BinaryIO, file: InputFile) -> BinaryIO:
         case "gzip":
             return cast("BinaryIO", io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=disk)), _BUFFER))
         case "bz2":
-            return cast("BinaryIO", io.BufferedReader(cast("Any", bz2.BZ2File(disk)), _BUFFER))
+            return cast("BinaryIO", io.BufferedReader(_Members(disk, bz2.BZ2Decompressor), _BUFFER))
         case "xz":
-            return cast("BinaryIO", io.BufferedReader(cast("Any", lzma.LZMAFile(disk)), _BUFFER))
+            return cast("BinaryIO", io.BufferedReader(_Members(disk, lzma.LZMADecompressor), _BUFFER))
         case _:
             return cast("BinaryIO", io.BufferedReader(cast("Any", pa.CompressedInputStream(disk, "zstd")), _BUFFER))
+
+
+class _Members(io.RawIOBase):
+    """One member after another, and zeros between them. The libraries' own files drop what follows without a word if
+    it is damaged."""
+
+    def __init__(self, disk: BinaryIO, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        super().__init__()
+        self._disk, self._new = disk, new
+        self._member: bz2.BZ2Decompressor | lzma.LZMADecompressor | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            if self._member is None or self._member.eof:
+                first = self._first_of_next()
+                if not first:
+                    return 0
+                self._member = self._new()
+                data = self._member.decompress(first, len(buffer))
+            else:
+                more = self._disk.read(_BUFFER) if self._member.needs_input else b""
+                if self._member.needs_input and not more:
+                    raise EOFError("it ends within compressed data")
+                data = self._member.decompress(more, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _first_of_next(self) -> bytes:
+        """The first bytes of the next member, or nothing at the end of the file."""
+        found = self._member.unused_data.lstrip(b"\0") if self._member else b""
+        while not found and (more := self._disk.read(_BUFFER)):
+            found = more.lstrip(b"\0")
+        return found
 
 
 _READERS: dict[FileFormat, Callable[[InputFile, str], Iterator[Document]]] = {
