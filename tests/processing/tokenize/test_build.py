@@ -306,6 +306,21 @@ def test_a_part_of_an_earlier_attempt_is_used_only_if_nothing_differs(
     assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
 
 
+def test_a_part_that_was_damaged_on_the_disk_is_told_and_made_anew_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl"))
+    finish_but_for_the_manifest(asked, monkeypatch)
+    shard = tmp_path / "out/train/part-00000.arrow"
+    data = bytearray(shard.read_bytes())
+    [(offset, _)] = json.loads((tmp_path / "out/parts/part-00000.json").read_bytes())["shards"][0]["token_ranges"]
+    data[offset] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(DataError, match=r"part-00000\.arrow is damaged.*build it again"):
+        tokenize(asked)
+    assert tokenize(asked) == tokenize(dataclasses.replace(asked, output_path=str(tmp_path / "fresh")))
+
+
 def test_an_attempt_after_the_manifest_redoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl"))
     made = tokenize(asked)

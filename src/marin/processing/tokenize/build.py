@@ -26,6 +26,7 @@ from marin.processing.tokenize.cache import ShardWriter, check_cache, token_type
 from marin.processing.tokenize.encoder import Encoder, load_encoder
 from marin.processing.tokenize.manifest import (
     CACHE_FORMAT,
+    MANIFEST_FILE,
     TOKENIZER_FILE,
     TRAIN,
     VALIDATION,
@@ -284,6 +285,12 @@ def _commit(manifest: Manifest, config: TokenizeConfig, encoder: Encoder, source
             if f"{split}/{name}" not in kept:
                 os.unlink(os.path.join(root, split, name))
     write_manifest(root, manifest)
-    check_cache(root)
+    try:
+        check_cache(root)
+    except DataError:
+        # Damaged on the disk since it was written: what is left must not be taken for finished work again.
+        os.unlink(os.path.join(root, MANIFEST_FILE))
+        shutil.rmtree(os.path.join(root, PART_RECORDS))
+        raise
     shutil.rmtree(os.path.join(root, PART_RECORDS))
     return TokenizedCache.from_manifest(manifest, encoder.identity, sources=sources)
