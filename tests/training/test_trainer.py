@@ -274,6 +274,21 @@ def test_a_copy_of_the_training_data_is_no_validation(cache, tmp_path):
             prepare(train_config(tmp_path / "out", bare, validation=(validation,)))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": cycle(VOCAB, 500, seed=1)}, r"toy holds other tokens than the artifact says"),
+        ({"tokenizer": "other"}, r"toy was made by tokenizer other, the artifact says toy"),
+    ],
+)
+def test_a_cache_that_was_replaced_since_it_was_recorded_is_told_before_the_first_step(changes, message, tmp_path):
+    recorded = make_cache(tmp_path / "toy", cycle(VOCAB, 500), vocab_size=VOCAB)
+    shutil.rmtree(tmp_path / "toy")
+    make_cache(tmp_path / "toy", **{"train": cycle(VOCAB, 500), "vocab_size": VOCAB, **changes})
+    with pytest.raises(DataError, match=message):
+        prepare(train_config(tmp_path / "out", recorded, eval_every=None))
+
+
 def test_a_data_set_of_weight_zero_can_be_the_validation(cache, tmp_path):
     bare = make_cache(tmp_path / "bare", cycle(VOCAB, 500, seed=1), vocab_size=VOCAB)
     datasets = (DatasetConfig(cache=cache, weight=1.0), DatasetConfig(cache=bare, weight=0.0))

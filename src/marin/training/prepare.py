@@ -37,6 +37,7 @@ def prepare(config: TrainLmConfig) -> Prepared:
     caches = [dataset.cache for dataset in config.datasets]
     first = caches[0]
     for cache in (*caches, *(config.validation or ())):
+        cache.verify()
         if not cache.tokenizer.agrees_with(first.tokenizer):
             raise TokenizerMismatchError(
                 f"{cache.path} was made by tokenizer {cache.tokenizer.location}, but {first.path} by "

@@ -91,7 +91,10 @@ class TokenizedCache(Artifact):
         return VALIDATION in self.splits
 
     def verify(self) -> None:
-        """Raise ``DataError`` unless every file of the manifest lies at ``path`` in full and the counts agree."""
+        """Raise ``DataError`` unless what lies at ``path`` is this cache, and every file of it is there in full.
+
+        That is seen by the manifest, and by the size of each file.
+        """
         manifest = read_manifest(self.path)
         for split in manifest.splits:
             for shard in manifest.shards(split):
@@ -99,6 +102,16 @@ class TokenizedCache(Artifact):
         if (counted := summaries(manifest)) != self.splits:
             raise DataError(
                 f"{self.path}: the manifest counts {counted}, the artifact says {self.splits}; build it again"
+            )
+        if manifest.tokenizer is not None and not manifest.tokenizer.agrees_with(self.tokenizer):
+            raise DataError(
+                f"{self.path} was made by tokenizer {manifest.tokenizer.location}, the artifact says "
+                f"{self.tokenizer.location}: another cache was put in its place; put it back, or build it again"
+            )
+        if manifest.content_sha256 != self.content_sha256:
+            raise DataError(
+                f"{self.path} holds other tokens than the artifact says: another cache was put in its place; "
+                "put it back, or build it again"
             )
 
     @classmethod
