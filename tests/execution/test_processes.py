@@ -492,8 +492,9 @@ def test_a_step_that_runs_itself_is_told_so(runs, where):
     assert one.returncode == 1
 
 
-def test_a_step_of_a_script_may_use_a_process_pool_in_its_own_process(runs):
-    # Not in a thread of the runner: a child forked beside other threads may inherit a lock that nobody will open.
+@WHERE
+def test_a_step_of_a_script_may_use_process_pools(runs, where):
+    # Many, as a worker that does not end when its pool tells it to hangs only now and then.
     one = runs.start(
         """
         import multiprocessing
@@ -502,12 +503,15 @@ def test_a_step_of_a_script_may_use_a_process_pool_in_its_own_process(runs):
             return number * number
 
         def pooled(config):
-            with multiprocessing.get_context("fork").Pool(2) as pool:
-                mark(config, f"sum:{sum(pool.map(square, range(4)))}")
+            for _ in range(10):
+                with multiprocessing.get_context("fork").Pool(2) as pool:
+                    total = sum(pool.map(square, range(4)))
+            mark(config, f"sum:{total}")
 
         run(step(pooled), options=options)
         print("done")
-        """
+        """,
+        where=where,
     )
-    assert "done" in runs.ended(one), runs.ended(one)
+    assert "done" in runs.ended(one)
     assert any(line.startswith("sum:14") for line in runs.log)

@@ -22,6 +22,7 @@ from marin.execution.planning import Plan
 from marin.execution.remote import RemoteFunction
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.schedule import Schedule
+from marin.execution.signals import in_this_process
 from marin.execution.step_runner import Made, make
 
 SIGNAL_SECONDS = 0.2
@@ -171,7 +172,8 @@ class RunLoop:
             self.signals.append(number)
             self.ended.put(None)
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        handler = in_this_process(stop)
+        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:

@@ -22,6 +22,7 @@ from marin.execution import job_files
 from marin.execution.failure import Failure
 from marin.execution.job_files import Outcome
 from marin.execution.progress import Progress, process_progress_sink
+from marin.execution.signals import in_this_process
 from marin.execution.step_body import Completed, execute, load_function
 
 PROGRESS_SECONDS = 0.25
@@ -67,7 +68,7 @@ def main(folder: str) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=False)
     progress = ProgressFile(folder)
     try:
-        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGTERM, in_this_process(_interrupt))
         with process_progress_sink(progress.report):
             outcome = Outcome(ended="completed", completed=_run(folder))
     except BaseException as fault:  # noqa: BLE001  # whatever it is, sys.exit as well: the supervisor is told

@@ -7,6 +7,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from marin.execution.signals import in_this_process
+
 
 class StopRequested(Exception):  # not an error: a request, answered by saving
     """A signal asked the training to stop."""
@@ -25,7 +27,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._previous[number] = signal.signal(number, self._note)
+                self._previous[number] = signal.signal(number, in_this_process(self._note))
         return self
 
     def __exit__(
