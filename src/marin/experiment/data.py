@@ -1,4 +1,7 @@
-"""Builders of the data side: each returns a handle and does no work, not even looking whether a file exists."""
+"""Builders of the data side: each returns a handle and does no work, not even looking whether a file exists.
+
+Longer than 300 lines for its docstrings alone: the arguments of these functions are what people look up.
+"""
 
 from __future__ import annotations
 
