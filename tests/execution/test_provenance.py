@@ -195,10 +195,10 @@ def test_redacting_takes_time_in_proportion_to_the_text(text):
         long = text * (length // len(text))
         times = []
         for _ in range(3):
-            begin = time.perf_counter()
+            begin = time.process_time()
             redact_text(long)
-            times.append(time.perf_counter() - begin)
+            times.append(time.process_time() - begin)
         return min(times)
 
     # Linear would be 8 times; a pattern that is quadratic, 64 times. The pause is against noise on short times.
-    assert seconds(400_000) < 32 * (seconds(50_000) + 0.002)
+    assert seconds(100_000) < 32 * (seconds(12_500) + 0.002)

@@ -5,12 +5,10 @@ import importlib.util
 import math
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -473,16 +471,3 @@ def test_a_kill_for_want_of_memory_is_told_if_the_kernel_tells(kills: int | None
     state = JobState(running=False, signal=signal.SIGKILL)
     error = post_mortem.explain_death("poems@dev", state, log="", log_path="log", oom_kills=kills)
     assert text in str(error)
-
-
-def test_a_trivial_step_costs_little_more_than_importing_its_module(start):
-    def seconds(action: Callable[[], Any]) -> float:
-        begin = time.perf_counter()
-        action()
-        return time.perf_counter() - begin
-
-    argv = [sys.executable, "-c", f"import {STEPS}"]
-    bare = [seconds(lambda: subprocess.run(argv, check=True)) for _ in range(7)]
-    remote = [seconds(lambda: completed(start(f"{STEPS}:double", 1))) for _ in range(7)]
-    # 2 × on a machine that does nothing else, with 50 ms for the import.
-    assert statistics.median(remote) < 4 * statistics.median(bare)
