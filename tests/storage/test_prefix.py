@@ -1,4 +1,5 @@
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_what_is_given_wins_over_the_environment_and_that_over_the_default():
         (".", "/nowhere/project"),
         ("~", "/home/anna"),
         ("~/store/", "/home/anna/store"),
-        ("~root/store", "/root/store"),
+        ("~root/store", f"{pwd.getpwnam('root').pw_dir}/store"),
         ("./~/store", "/nowhere/project/~/store"),
         ("file:///data/store/", "/data/store"),
         ("file://localhost/data/store", "/data/store"),
