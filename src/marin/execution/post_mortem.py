@@ -110,7 +110,10 @@ def _explain_signal(number: int, oom_kills: int | None) -> str:
     if oom_kills:
         return f"was ended by {name}: the kernel ran out of memory. Give the step less to hold at once, or more memory"
     if oom_kills == 0:
-        return f"was ended by {name} from outside; the kernel did not report that memory ran out"
+        return (
+            f"was ended by {name} from outside; the kernel did not report that memory ran out in our control group "
+            "(if the step ran in another one, 'dmesg | grep -i oom' tells)"
+        )
     return (
         f"was ended by {name}: from outside, or by the kernel because memory ran out; "
         "'dmesg | grep -i oom' or the cluster's monitor tells"
