@@ -1,6 +1,7 @@
 import builtins
 import json
 import os
+import re
 import threading
 import traceback
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from marin.errors import (
     ArtifactTypeError,
     ConfigurationError,
     ConflictingRecipesError,
+    CorruptRecordError,
     FingerprintMismatchError,
     ImpureConfigError,
     InvalidPrefixError,
@@ -513,6 +515,12 @@ def test_a_pin_to_nothing_is_an_error(options, tmp_path):
         resolve(poems(pin=str(tmp_path / "nothing")), options=options)
 
 
+def test_a_pin_to_a_torn_record_is_an_error(options, tmp_path):
+    (tmp_path / ".artifact.json").write_text("{")
+    with pytest.raises(CorruptRecordError, match="is not a record"):
+        resolve(poems(pin=str(tmp_path)), options=options)
+
+
 # Only
 
 
@@ -558,7 +566,8 @@ def test_stale_input_is_noted(options):
     planned = plan(made, options=replace(options, only=("raw/poems",)))
     step = planned.steps[made.id]
     assert step.decision is Decision.SERVE
-    assert any("stale input: raw/poems@dev was rebuilt" in note for note in step.notes)
+    (note,) = step.notes
+    assert re.fullmatch(r"stale input: raw/poems@dev was rebuilt 20\S+Z", str(note))
 
 
 # Two at once, in one process
@@ -646,7 +655,7 @@ def test_secrets_are_neither_recorded_nor_shown(options):
     assert "</s>" in text
     changed = plan(with_secret("very-secret-2"), options=options).steps[handle.id]
     assert changed.changes == ()
-    assert changed.notes == ("the recipe differs in a secret, which is not shown",)
+    assert list(map(str, changed.notes)) == ["the recipe differs in a secret, which is not shown"]
 
 
 @dataclass(frozen=True)

@@ -43,16 +43,19 @@ def observe(store: BuildStore, graph: StepGraph) -> dict[ArtifactId, Observation
 
 def observe_step(store: BuildStore, step: Step) -> Observation:
     """What the store says about one step. A torn record counts as none: the next build takes it over."""
+    record: Record | None = None
     try:
         if step.pin is not None:
             return Observation(pinned=pinned_build(step, step.pin))
         record = read_record(store, step.id)
         if record is not None and record.build is not None:
             check_data(store, record, record.build)
-    except CorruptRecordError:
-        return Observation()
+    except CorruptRecordError as torn:
+        # Nothing is built over what a pin names.
+        return Observation(torn=torn) if step.pin is None else Observation(fault=torn)
     except (MarinError, OSError) as fault:
-        return Observation(fault=fault if isinstance(fault, MarinError) else StoreError(f"{step.id}: {fault}"))
+        error = fault if isinstance(fault, MarinError) else StoreError(f"{step.id}: {fault}")
+        return Observation(record=record, fault=error)
     attempt = record.attempt if record is not None else None
     return Observation(record=record, holder_is_gone=attempt is not None and is_dead_here(attempt.lease.owner))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from marin.errors import MarinError
+from marin.execution.drift import Change
+from marin.execution.identity import ArtifactId
+from marin.execution.notes import note_as_json
 from marin.execution.planning import Decision, Plan, PlannedStep
 
 Tone = Literal["plain", "dim", "good", "warning", "error", "strong"]
@@ -15,7 +18,10 @@ SMALL_PLAN = 25
 """Up to so many steps a run lists one by one at its start; of more it says how many."""
 
 LISTED_WARNINGS = 20
-"""So many steps get a warning of their own at the start of a run; the rest are counted."""
+"""Of so many steps changes and notes are told in full, at the start of a run and in a large plan."""
+
+LISTED_CHANGES = 12
+"""So many changed keys of one step are listed; ``marin why`` lists all."""
 
 REMEDY = "bump the version to build the new recipe"
 
@@ -71,9 +77,20 @@ def _colored(line: Line) -> str:
 def render_plan(plan: Plan, *, width: int | None = None, color: bool = False) -> str:
     """One line for each step (what will happen, the address below the prefix, the reason), then a summary.
 
+    Changes and notes stand beneath their step; in a large plan only those of the first ``LISTED_WARNINGS`` such steps.
     ``width``: columns of the terminal; what does not fit goes to a line of its own. ``None``: as wide as it takes.
     """
-    return paint([*_step_lines(list(plan.steps.values()), width), Line(summary(plan), "strong")], color=color)
+    steps = list(plan.steps.values())
+    told = [step.id for step in steps if is_noteworthy(step)]
+    if len(steps) > SMALL_PLAN:
+        told = told[:LISTED_WARNINGS]
+    lines = [*_step_lines(steps, width, told=frozenset(told)), Line(summary(plan), "strong")]
+    return paint(lines, color=color)
+
+
+def is_noteworthy(step: PlannedStep) -> bool:
+    """Whether there is more to tell of a step than its decision and reason."""
+    return bool(step.changes or step.notes)
 
 
 def summary(plan: Plan) -> str:
@@ -93,7 +110,7 @@ def opening_lines(plan: Plan, *, prefix: str, origin: str, hint: str | None, wid
         lines.append(Line(f"note: {hint}", "warning"))
     shown = [step for step in plan.steps.values() if step.decision is not Decision.SKIP]
     if (plan.to_make or plan.errors) and len(shown) <= SMALL_PLAN:
-        lines += _step_lines(shown, width, details=False)
+        lines += _step_lines(shown, width, brief=True)
     lines.append(Line(summary(plan), "strong"))
     lines += _warning_lines(plan)
     return lines
@@ -108,19 +125,28 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
+def change_as_json(change: Change) -> dict[str, Any]:
+    """A changed key: where, what kind of change, the typed values, and the line for people."""
+    return {
+        "path": change.path,
+        "kind": change.kind.value,
+        "old": change.old,
+        "new": change.new,
+        "text": str(change),
+    }
+
+
 def _step_as_json(planned: PlannedStep) -> dict[str, Any]:
     return {
         "step": str(planned.id),
         "name": planned.id.name,
         "version": planned.id.version,
         "decision": planned.decision.value,
+        "cause": planned.cause.value,
         "reason": planned.reason,
         "address": planned.address,
-        "changes": [
-            {"path": change.path, "kind": change.kind.value, "old": change.old, "new": change.new, "text": str(change)}
-            for change in planned.changes
-        ],
-        "notes": list(planned.notes),
+        "changes": [change_as_json(change) for change in planned.changes],
+        "notes": [note_as_json(note) for note in planned.notes],
         "error": None if planned.error is None else error_as_json(planned.error),
     }
 
@@ -130,14 +156,23 @@ def error_as_json(error: MarinError) -> dict[str, str]:
     return {"type": type(error).__name__, "message": str(error)}
 
 
-def _step_lines(steps: Sequence[PlannedStep], width: int | None, *, details: bool = True) -> Iterator[Line]:
+def _step_lines(
+    steps: Sequence[PlannedStep],
+    width: int | None,
+    *,
+    told: Collection[ArtifactId] = (),
+    brief: bool = False,
+) -> Iterator[Line]:
+    """A line for each step, beneath those of ``told`` their changes and notes. ``brief``: nothing but that line."""
     label_width = max((len(LABELS[step.decision]) for step in steps), default=0)
     address_width = max((len(step.address) for step in steps), default=0)
     for step in steps:
         head = f"  {LABELS[step.decision]:<{label_width}}  "
         reason = step.reason.partition("\n")[0]
-        if not details and len(reason) > _LONGEST_REASON:
+        if brief and len(reason) > _LONGEST_REASON:
             reason = f"{reason[:_LONGEST_REASON]}…"
+        if not brief and step.id not in told and is_noteworthy(step):
+            reason = f"{reason}; {_counted(step)}: 'marin why {step.id} SCRIPT'"
         tone = _TONES[step.decision]
         if width is None or len(head) + address_width + 2 + max(_NARROWEST_REASON, len(reason)) <= width:
             yield Line(f"{head}{step.address:<{address_width}}  {reason}".rstrip(), tone)
@@ -146,33 +181,44 @@ def _step_lines(steps: Sequence[PlannedStep], width: int | None, *, details: boo
         else:
             yield Line(f"{head}{step.address}", tone)
             yield Line(f"      {reason}", tone)
-        if details:
+        if step.id in told:
             if step.changes:
-                yield Line(
-                    f"      the recipe has changed, but {_what_is_served(step)} is served as it was built:", "warning"
-                )
-                yield from (Line(f"        {change}", "warning") for change in step.changes)
+                yield Line(f"      {drift_text(step)}:", "warning")
+                yield from (Line(f"        {line}", "warning") for line in _change_lines(step))
                 yield Line(f"      {REMEDY}", "warning")
             yield from (Line(f"      note: {note}", "warning") for note in step.notes)
-            if step.error is not None:
-                yield Line(f"      {step.error}", "error")
+        if not brief and step.error is not None:
+            yield Line(f"      {step.error}", "error")
 
 
 def _warning_lines(plan: Plan) -> Iterator[Line]:
-    warned = [step for step in plan.steps.values() if step.changes or step.notes]
+    warned = [step for step in plan.steps.values() if is_noteworthy(step)]
     for step in warned[:LISTED_WARNINGS]:
         if step.changes:
-            told = f"the recipe of {step.id} has changed, but {_what_is_served(step)} is served as it was built"
-            yield Line(f"warning: {told}:", "warning")
-            yield from (Line(f"    {change}", "warning") for change in step.changes)
+            yield Line(f"warning: {drift_text(step, str(step.id))}:", "warning")
+            yield from (Line(f"    {line}", "warning") for line in _change_lines(step))
             yield Line(f"  {REMEDY}", "warning")
         yield from (Line(f"note: {step.id}: {note}", "warning") for note in step.notes)
     if (more := len(warned) - LISTED_WARNINGS) > 0:
         yield Line(f"note: {_steps(more)} more with changes or notes: 'marin plan' lists all", "warning")
 
 
-def _what_is_served(step: PlannedStep) -> str:
-    return "it" if step.decision is Decision.SERVE else "what was made from it"
+def drift_text(step: PlannedStep, name: str | None = None) -> str:
+    """What drift means for a step: the sentence before its changed keys."""
+    of = f" of {name}" if name is not None else ""
+    served = "it" if step.decision is Decision.SERVE else "what was made from it"
+    return f"the recipe{of} has changed, but {served} is served as it was built"
+
+
+def _change_lines(step: PlannedStep) -> Iterator[str]:
+    yield from map(str, step.changes[:LISTED_CHANGES])
+    if (more := len(step.changes) - LISTED_CHANGES) > 0:
+        yield f"… and {more:,} more: 'marin why {step.id} SCRIPT' says all"
+
+
+def _counted(step: PlannedStep) -> str:
+    counts = ((len(step.changes), "key changed", "keys changed"), (len(step.notes), "note", "notes"))
+    return ", ".join(f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count)
 
 
 def _steps(count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from marin.errors import FingerprintMismatchError, MarinError, NotBuiltError
@@ -11,6 +11,15 @@ from marin.execution.drift import Change, compare
 from marin.execution.fingerprint import Fingerprint
 from marin.execution.graph import Step, StepGraph
 from marin.execution.identity import ArtifactId
+from marin.execution.notes import (
+    Note,
+    OtherScheme,
+    SecretChange,
+    StaleInput,
+    UnusableRecord,
+    first_stale,
+    input_notes,
+)
 from marin.execution.record import Attempt, Build, Record, RecordedFingerprint, State
 from marin.execution.redaction import redacted_payload
 from marin.execution.remote import RemoteFunction
@@ -28,17 +37,52 @@ class Decision(StrEnum):
     REFUSE = "refuse"
 
 
+class Cause(StrEnum):
+    """Why it was decided so. The reason of a planned step says the same to people, with names and times."""
+
+    # build and adopt
+    NOT_BUILT = "not built"
+    MUTABLE = "mutable version"
+    UNDER_WAY = "being built"
+    FAILED = "failed before"
+    KILLED = "killed before"
+    TORN = "torn record"
+    NOT_ADOPTED = "not adopted"
+    # serve
+    BUILT = "built"
+    PINNED = "pinned"
+    TAKEN = "taken as it is"
+    """A mutable version that ``--only`` leaves out."""
+    # skip
+    NOT_NEEDED = "not needed"
+    ABSENT = "not built, not needed"
+    # refuse
+    FINGERPRINT = "unexpected fingerprint"
+    UNUSABLE = "unusable record or data"
+    LEFT_OUT = "left out"
+    """Missing, and ``--only`` leaves it out."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Observation:
     """What the store says about one step. ``fault`` is why its record, or its data, can't be used.
 
-    ``holder_is_gone``: whoever is recorded as its builder is dead for sure.
+    ``torn``: its record is no record, and the next build replaces it. ``holder_is_gone``: whoever is recorded as its
+    builder is dead for sure.
     """
 
     record: Record | None = None
     fault: MarinError | None = None
+    torn: MarinError | None = None
     pinned: Build | None = None
     holder_is_gone: bool = False
+
+    @property
+    def build(self) -> Build | None:
+        """The complete build that there is."""
+        if self.pinned is not None:
+            return self.pinned
+        return None if self.record is None else self.record.build
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +94,11 @@ class PlannedStep:
 
     step: Step
     decision: Decision
+    cause: Cause
     reason: str
     address: str
     changes: tuple[Change, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     build: Build | None = None
     error: MarinError | None = None
 
@@ -90,10 +135,24 @@ def make_plan(
 ) -> Plan:
     """Decide for each step of ``graph``. With ``only``, every other step is taken as it is, ``dev`` included."""
     needed = _needed(graph, observed, only)
+    current = {id_: observed[id_].build for id_ in graph.steps}
+    stale: dict[ArtifactId, StaleInput] = {}
     steps: dict[ArtifactId, PlannedStep] = {}
     for id_, step in graph.steps.items():
-        planned = _decide(step, observed[id_], needed=id_ in needed, free=only is None or id_ in only)
-        steps[id_] = _with_stale_inputs(planned, observed)
+        seen = observed[id_]
+        ruling = _decide(step, seen, needed=id_ in needed, free=only is None or id_ in only)
+        changes, notes = _told(step, seen, ruling.decision, current, stale)
+        steps[id_] = PlannedStep(
+            step=step,
+            decision=ruling.decision,
+            cause=ruling.cause,
+            reason=ruling.reason,
+            address=id_.address,
+            changes=changes,
+            notes=notes,
+            build=seen.build if ruling.decision is Decision.SERVE else None,
+            error=ruling.error,
+        )
     return Plan(graph, steps)
 
 
@@ -115,58 +174,54 @@ def _is_servable(step: Step, seen: Observation) -> bool:
     return complete and not step.id.is_mutable
 
 
-def _decide(step: Step, seen: Observation, *, needed: bool, free: bool) -> PlannedStep:
-    build = seen.pinned if step.pin is not None else (seen.record.build if seen.record is not None else None)
-    fingerprint = step.fingerprint()
+@dataclass(frozen=True)
+class _Ruling:
+    decision: Decision
+    cause: Cause
+    reason: str
+    error: MarinError | None = None
 
-    def planned(decision: Decision, reason: str, **more: object) -> PlannedStep:
-        return PlannedStep(step=step, decision=decision, reason=reason, address=step.id.address, **more)  # type: ignore[arg-type]
 
+def _decide(step: Step, seen: Observation, *, needed: bool, free: bool) -> _Ruling:
     try:
-        _check_expected(step, fingerprint, build)
+        _check_expected(step, step.fingerprint(), seen.build)
     except FingerprintMismatchError as mismatch:
-        return planned(Decision.REFUSE, "expected_fingerprint does not hold", error=mismatch)
+        return _Ruling(Decision.REFUSE, Cause.FINGERPRINT, "expected_fingerprint does not hold", mismatch)
     if seen.fault is not None and needed:
-        return planned(Decision.REFUSE, type(seen.fault).__name__, error=seen.fault)
+        return _Ruling(Decision.REFUSE, Cause.UNUSABLE, type(seen.fault).__name__, seen.fault)
     if not needed:
-        return planned(Decision.SKIP, _skip_reason(seen), **_drift(step, fingerprint, build))
-    if _is_servable(step, seen) or (not free and build is not None):
-        reason = f"pinned to {step.pin}" if step.pin is not None else _built_reason(build)
-        return planned(Decision.SERVE, reason, build=build, **_drift(step, fingerprint, build))
+        there = seen.fault is None and seen.build is not None
+        cause, reason = (Cause.NOT_NEEDED, "not needed") if there else (Cause.ABSENT, "not built")
+        return _Ruling(Decision.SKIP, cause, f"{reason}; what was made from it is there")
+    if step.pin is not None:
+        return _Ruling(Decision.SERVE, Cause.PINNED, f"pinned to {step.pin}")
+    if seen.build is not None and not step.id.is_mutable:
+        return _Ruling(Decision.SERVE, Cause.BUILT, f"built {seen.build.finished}")
     if not free:
-        error = _missing(step)
-        return planned(Decision.REFUSE, "not built, and not among the steps of --only", error=error)
-    decision = Decision.ADOPT if step.source is not None else Decision.BUILD
-    return planned(decision, _build_reason(step, seen))
+        if seen.build is not None:
+            return _Ruling(Decision.SERVE, Cause.TAKEN, f"built {seen.build.finished}; --only takes it as it is")
+        error = NotBuiltError(f"{step.id} is not built, and --only leaves it out: name it too, or run without --only")
+        return _Ruling(Decision.REFUSE, Cause.LEFT_OUT, "not built, and not among the steps of --only", error)
+    return _Ruling(Decision.ADOPT if step.source is not None else Decision.BUILD, *_why_made(step, seen))
 
 
-def _missing(step: Step) -> MarinError:
-    return NotBuiltError(f"{step.id} is not built, and --only leaves it out: name it too, or run without --only")
-
-
-def _skip_reason(seen: Observation) -> str:
-    there = seen.fault is None and seen.record is not None and seen.record.build is not None
-    return f"{'not needed' if there else 'not built'}; what was made from it is there"
-
-
-def _built_reason(build: Build | None) -> str:
-    return f"built {build.finished}" if build is not None else "built"
-
-
-def _build_reason(step: Step, seen: Observation) -> str:
+def _why_made(step: Step, seen: Observation) -> tuple[Cause, str]:
     record = seen.record
     attempt = record.attempt if record is not None else None
     if record is not None and attempt is not None and record.state is State.BUILDING and not seen.holder_is_gone:
-        return f"being built by {describe(attempt.lease.owner)} since {attempt.started}: will wait for it"
+        holder = describe(attempt.lease.owner)
+        return Cause.UNDER_WAY, f"being built by {holder} since {attempt.started}: will wait for it"
     if step.id.is_mutable:
-        return f"{step.id.version} versions are rebuilt at every run"
+        return Cause.MUTABLE, f"{step.id.version} versions are rebuilt at every run"
     if attempt is not None:
-        ended = f"failed: {attempt.error}" if attempt.error else "was killed"
+        cause, ended = (Cause.FAILED, f"failed: {attempt.error}") if attempt.error else (Cause.KILLED, "was killed")
         going_on = "; goes on from what it left" if _goes_on(step, attempt) else ""
-        return f"the attempt of {attempt.started} {ended}{going_on}"
+        return cause, f"the attempt of {attempt.started} {ended}{going_on}"
+    if seen.torn is not None:
+        return Cause.TORN, "its record is torn: built anew, and what lies there is kept aside"
     if step.source is not None:
-        return f"adopts {step.source.path}"
-    return "not built yet"
+        return Cause.NOT_ADOPTED, f"adopts {step.source.path}"
+    return Cause.NOT_BUILT, "not built yet"
 
 
 def _goes_on(step: Step, attempt: Attempt) -> bool:
@@ -175,18 +230,42 @@ def _goes_on(step: Step, attempt: Attempt) -> bool:
     return resumable and attempt.fingerprint_digest == step.fingerprint().digest
 
 
-def _drift(step: Step, fingerprint: Fingerprint, build: Build | None) -> dict[str, tuple[object, ...]]:
-    if build is None:
-        return {}
-    recorded = build.fingerprint
+def _told(
+    step: Step,
+    seen: Observation,
+    decision: Decision,
+    current: Mapping[ArtifactId, Build | None],
+    stale: dict[ArtifactId, StaleInput],
+) -> tuple[tuple[Change, ...], tuple[Note, ...]]:
+    """The drift and the notes of what stays as it is. ``stale`` grows: the first stale input of each step."""
+    if decision not in (Decision.SERVE, Decision.SKIP):
+        return (), ()
+    changes, notes = (), ()
+    if seen.build is not None:
+        changes, notes = drift_of(step, seen.build)
+        # What is pinned lies elsewhere, perhaps in another store: its inputs are no matter of this one.
+        if step.pin is None:
+            inputs = tuple(input_notes(seen.build, current))
+            notes += inputs
+            if (cause := first_stale(seen.build, inputs, stale)) is not None:
+                stale[step.id] = cause
+                # Of what is skipped only its own inputs are told: the rest is told where it happened.
+                notes += (cause,) if decision is Decision.SERVE and cause not in inputs else ()
+    fault = seen.fault or seen.torn
+    if decision is Decision.SKIP and fault is not None:
+        notes += (UnusableRecord(error=type(fault).__name__, message=str(fault)),)
+    return changes, notes
+
+
+def drift_of(step: Step, build: Build) -> tuple[tuple[Change, ...], tuple[Note, ...]]:
+    """How the recipe of ``step`` differs from the one that ``build`` was made from; or why that can't be told."""
+    fingerprint, recorded = step.fingerprint(), build.fingerprint
     if recorded.scheme != fingerprint.scheme:
-        schemes = f"{recorded.scheme}, now {fingerprint.scheme}"
-        age = "an older" if recorded.scheme < fingerprint.scheme else "a newer"
-        return {"notes": (f"recorded with {age} scheme of fingerprints ({schemes}): not compared",)}
+        return (), (OtherScheme(recorded=recorded.scheme, now=fingerprint.scheme),)
     if recorded.digest == fingerprint.digest or (step.pin is not None and not recorded.payload):
-        return {}
+        return (), ()
     changes = compare(recorded.payload, redacted_payload(fingerprint.payload))
-    return {"changes": changes} if changes else {"notes": ("the recipe differs in a secret, which is not shown",)}
+    return changes, () if changes else (SecretChange(),)
 
 
 def _check_expected(step: Step, fingerprint: Fingerprint, build: Build | None) -> None:
@@ -213,22 +292,3 @@ def _check_expected(step: Step, fingerprint: Fingerprint, build: Build | None) -
 
 def _matches(recorded: RecordedFingerprint, scheme: str, digest: str) -> bool:
     return recorded.scheme == int(scheme) and recorded.digest.startswith(digest)
-
-
-def _with_stale_inputs(planned: PlannedStep, observed: Mapping[ArtifactId, Observation]) -> PlannedStep:
-    """Add a note for each input that was rebuilt since what is served was made from it."""
-    build = planned.build
-    if build is None:
-        return planned
-    notes = list(planned.notes)
-    for used in build.deps:
-        seen = observed.get(ArtifactId(used.name, used.version))
-        if seen is None:
-            continue
-        if seen.record is None or seen.record.build is None:
-            notes.append(f"its input {used.name}@{used.version} is no longer in the store")
-        elif seen.record.build.build_id != used.build_id:
-            notes.append(f"stale input: {used.name}@{used.version} was rebuilt {seen.record.build.finished}")
-    if len(notes) == len(planned.notes):
-        return planned
-    return replace(planned, notes=tuple(notes))
