@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import marin.execution
+import marin.testing
 from marin.errors import ConfigurationError
 from marin.execution import Artifact, ArtifactStep, RunOptions, load, lower, plan, resolve
 from marin.experiment.data import files, tokenized, train_lm
@@ -39,6 +40,16 @@ def test_exports_are_deliberate():
         "resolve",
         "run",
     ]
+    assert marin.testing.__all__ == [
+        "FakeClock",
+        "RecordingReporter",
+        "TemporaryStore",
+        "a_step",
+        "assert_builds",
+        "assert_cached",
+        "plan_reasons",
+        "temporary_store",
+    ]
 
 
 def test_everything_exported_is_there():
@@ -47,6 +58,7 @@ def test_everything_exported_is_there():
         "marin.experiment.data",
         "marin.experiment.models",
         "marin.experiment.tokenizers",
+        "marin.testing",
     ):
         imported = importlib.import_module(module)
         for name in imported.__all__:

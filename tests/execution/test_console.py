@@ -33,6 +33,7 @@ from marin.execution.planning import Observation, Plan, make_plan
 from marin.execution.progress import Progress
 from marin.execution.record import Record, RecordedFingerprint, State
 from marin.execution.remote import remote
+from marin.testing import FakeClock
 from tests.execution.records import build
 
 Handle = ArtifactStep[Artifact]
@@ -67,19 +68,11 @@ def failed(id_: ArtifactId, message: str = "no verse today") -> FailedStep:
     return FailedStep(id=id_, failure=failure, log="/store/.logs/a.log", cause=None)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Shown:
     """A plain reporter, and what it wrote."""
 
     def __init__(self, planned: Plan, *, origin: str = "--prefix", hint: str | None = None) -> None:
-        self.clock = Clock()
+        self.clock = FakeClock()
         self.stream = io.StringIO()
         self.reporter = PlainReporter(self.stream, clock=self.clock)
         self.reporter.planned(planned, prefix="/store", origin=origin, hint=hint)
@@ -214,7 +207,7 @@ def test_progress_is_a_line_now_and_then():
     shown.reporter.started(model.id, log=None)
     before = len(shown.text.splitlines())
     for number in range(1000):
-        shown.clock.now += 0.01
+        shown.clock.advance(0.01)
         shown.reporter.progressed(model.id, Progress(number + 1, 1000, "tokens", "loss 3.21"))
     lines = shown.text.splitlines()[before:]
     assert len(lines) == 3
@@ -234,7 +227,7 @@ def test_ten_thousand_quick_steps_leave_few_lines():
     handles = [step(f"s{number}") for number in range(10_000)]
     shown = Shown(plan(*handles))
     for handle in handles:
-        shown.clock.now += 0.001
+        shown.clock.advance(0.001)
         shown.reporter.started(handle.id, log=None)
         shown.reporter.progressed(handle.id, Progress(1, 1, ""))
         shown.reporter.finished(handle.id, Outcome.BUILT, seconds=0.001, path="/p")
@@ -389,11 +382,11 @@ def test_an_interrupted_run_says_what_is_left():
 
 def test_json_is_one_object_a_line_and_progress_is_thinned_out():
     model = step("model")
-    stream, clock = io.StringIO(), Clock()
+    stream, clock = io.StringIO(), FakeClock()
     reporter = JsonReporter(stream, clock=clock)
     everything(reporter, plan(model), model.id)
     for _ in range(100):
-        clock.now += 0.01
+        clock.advance(0.01)
         reporter.progressed(model.id, Progress(1, 2, "", "naïve\nnote"))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     told = [

@@ -16,6 +16,7 @@ import pytest
 
 from marin.storage import owner as owners
 from marin.storage.owner import Owner, SilenceWatch, describe, is_dead_here, this_process
+from marin.testing import FakeClock
 
 PRINT_OWNER = """
 import dataclasses, json
@@ -162,21 +163,13 @@ def test_an_owner_is_described_in_words():
     assert re.fullmatch(rf"pid {os.getpid()} of .+ on .+", describe(this_process()))
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 1e6
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_silence_counts_from_the_first_look():
     clock = FakeClock()
     watch = SilenceWatch(clock=clock)
     assert not watch.expired(b"1", ttl=90)
-    clock.now += 89.9
+    clock.advance(89.9)
     assert not watch.expired(b"1", ttl=90)
-    clock.now += 0.1
+    clock.advance(0.1)
     assert watch.expired(b"1", ttl=90)
     assert watch.expired(b"1", ttl=90)
 
@@ -186,9 +179,9 @@ def test_a_sign_of_life_starts_the_count_anew():
     watch = SilenceWatch(clock=clock)
     for token in (b"1", b"2", b"1"):
         assert not watch.expired(token, ttl=90)
-        clock.now += 89
+        clock.advance(89)
         assert not watch.expired(token, ttl=90)
-    clock.now += 1
+    clock.advance(1)
     assert watch.expired(b"1", ttl=90)
 
 

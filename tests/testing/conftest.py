@@ -1,0 +1,3 @@
+from marin.testing.fixtures import marin_store
+
+__all__ = ["marin_store"]
