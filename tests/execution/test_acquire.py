@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marin.errors import NotBuiltError, RunError, StorageFullError
+from marin.errors import NotBuiltError, RunError, StorageFullError, StoreError
 from marin.execution.remote import remote
 from marin.execution.runner import load, resolve
 from marin.storage.local import LocalStore
@@ -85,3 +85,32 @@ def test_a_step_that_asks_for_itself_is_told_so_and_does_not_wait(options):
     with pytest.raises(RunError, match=r"raw/poems@2026\.07\.01 is being made by the step that asks for it"):
         resolve(poems(run=_ask_for_itself), options=options)
     assert record_of(options, poems().id)["state"] == "failed"
+
+
+@pytest.mark.parametrize("version", ["2026.07.01", "dev"])
+def test_a_build_folder_that_can_not_be_made_frees_the_lease_at_once(options, built, monkeypatch, version):
+    def full(store, path):
+        raise StorageFullError(f"{path}: no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "make_folder", full)
+        with pytest.raises(RunError, match="no room"):
+            resolve(poems(version), options=options)
+    record = record_of(options, poems(version).id)
+    assert (record["state"], record["attempt"]["error"].partition(":")[0]) == ("failed", "StorageFullError")
+    assert resolve(poems(version), options=options) == Poems(lines=3)
+
+
+def test_a_lease_that_was_taken_although_the_disk_failed_at_the_end_is_used(options, built, monkeypatch):
+    swap = LocalStore.compare_and_swap
+
+    def unsure(store, path, expected, new):
+        done = swap(store, path, expected, new)
+        if expected is None and b'"building"' in new:
+            raise StoreError(f"{path}: refused at the last fsync")
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "compare_and_swap", unsure)
+        assert resolve(poems(), options=options) == Poems(lines=3)
+    assert len(built) == 1

@@ -97,6 +97,9 @@ class Runs:
     def wait_for_log(self, text, count=1):
         wait_until(lambda: sum(line.startswith(text) for line in self.log) >= count, f"{text} in {self.log}")
 
+    def wait_until_waiting(self, process):
+        wait_until(lambda: "waiting for pid" in self.printed[process.pid].read_text(), "a run to wait for the other")
+
     def processes(self):
         """Every process that any of the runs, or what they started, left behind."""
         found = []
@@ -145,7 +148,7 @@ def test_two_processes_build_it_once_and_both_get_it(runs, where):
     one = runs.start(where=where)
     runs.wait_for_log("start")
     other = runs.start(where=where)
-    time.sleep(1.0)  # time for the second to do the wrong thing
+    runs.wait_until_waiting(other)
     runs.go()
     outputs = [runs.ended(one), runs.ended(other)]
     assert [process.returncode for process in (one, other)] == [0, 0], outputs
@@ -173,7 +176,7 @@ def test_one_that_waits_takes_over_when_the_builder_is_killed(runs):
     one = runs.start()
     runs.wait_for_log("start")
     other = runs.start()
-    time.sleep(1.0)
+    runs.wait_until_waiting(other)
     one.kill()
     one.wait()
     runs.wait_for_log("start", count=2)

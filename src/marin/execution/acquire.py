@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import secrets
 import shutil
 
-from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError, StepError
+from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError, StepError, StoreError
 from marin.execution.graph import Step
 from marin.execution.held_record import HeldRecord, is_around_us, is_given_up
 from marin.execution.observe import check_data
@@ -117,16 +118,29 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
     if raw is None:
         _check_nesting(run, step)
     path = record_path(address)
-    if strays:
-        # Its publisher was killed after it had begun to move the data up: back with it, into its own folder.
-        folder = build_folder(address, before.build_id if before is not None else f"stray-{attempt.build_id}")
-        taken = run.store.unpublish(path, raw or b"", encoded, folder)
-    else:
-        taken = run.store.compare_and_swap(path, raw, encoded)
+    try:
+        if strays:
+            # Its publisher was killed after it had begun to move the data up: back with it, into its own folder.
+            folder = build_folder(address, before.build_id if before is not None else f"stray-{attempt.build_id}")
+            taken = run.store.unpublish(path, raw or b"", encoded, folder)
+        else:
+            taken = run.store.compare_and_swap(path, raw, encoded)
+    except StoreError:
+        # A disk may fail when all is done, at the last fsync: then the lease is ours, and others would wait for us.
+        if run.store.read(path) != encoded:
+            raise
+        taken = True
     if not taken:
         return None
     held = HeldRecord(run.store, new, attempt, encoded)
-    _prepare_folder(run, step, held, before, record.build if record is not None else None)
+    try:
+        _prepare_folder(run, step, held, before, record.build if record is not None else None)
+    except BaseException as fault:
+        # Nobody is to wait for us: a lease that nobody works under would be silent until it ends.
+        with contextlib.suppress(StoreError, OSError):
+            held.fail(f"{type(fault).__name__}: {fault}", None, None)
+        held.give_up()
+        raise
     return held
 
 

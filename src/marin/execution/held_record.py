@@ -11,9 +11,9 @@ from contextvars import ContextVar
 
 import msgspec
 
-from marin.errors import LeaseLostError, StoreError
+from marin.errors import LeaseLostError, RecordError, StoreError
 from marin.execution.identity import ArtifactId
-from marin.execution.record import Attempt, Build, Lease, Record, State, encode_record, record_path
+from marin.execution.record import Attempt, Build, Lease, Record, State, decode_record, encode_record, record_path
 from marin.storage.store import BuildStore
 
 _GIVEN_UP: set[str] = set()
@@ -96,11 +96,14 @@ class HeldRecord:
         """
         record = msgspec.structs.replace(self._record, state=State.BUILT, build=build, attempt=None)
         raw = encode_record(record)
-        with self._lock:
+
+        def swap(ours: bytes) -> bool:
             if moved_from is None:
-                done = self._store.compare_and_swap(self._path, self._raw, raw)
-            else:
-                done = self._store.publish(self._path, self._raw, raw, moved_from)
+                return self._store.compare_and_swap(self._path, ours, raw)
+            return self._store.publish(self._path, ours, raw, moved_from)
+
+        with self._lock:
+            done = self._settled(swap, raw)
             self.is_lost = True  # whatever happened, there is nothing of ours to renew or to fail any more
             if not done:
                 raise self.lost()
@@ -110,7 +113,7 @@ class HeldRecord:
         attempt = msgspec.structs.replace(self.attempt, error=error, frame=frame, log=log)
         record = msgspec.structs.replace(self._record, state=State.FAILED, attempt=attempt)
         with self._lock:
-            done = not self.is_lost and self._store.compare_and_swap(self._path, self._raw, encode_record(record))
+            done = not self.is_lost and self._exchanged(encode_record(record))
             self.is_lost = True
             return done
 
@@ -124,13 +127,45 @@ class HeldRecord:
         if self.is_lost:
             return False
         raw = encode_record(record)
-        if not self._store.compare_and_swap(self._path, self._raw, raw):
+        if not self._exchanged(raw):
             self.is_lost = True
             return False
         self._raw, self._record, self.attempt = raw, record, attempt
         self.renewed = time.monotonic()
         self.next_renewal = self.renewed + self.ttl_seconds / 3
         return True
+
+    def _exchanged(self, raw: bytes) -> bool:
+        return self._settled(lambda ours: self._store.compare_and_swap(self._path, ours, raw), raw)
+
+    def _settled(self, swap: Callable[[bytes], bool], raw: bytes) -> bool:
+        """Whether ``swap``, which puts ``raw`` in place of what we wrote last, is done. False: the lease is lost.
+
+        A store may fail when its work is done, such as a disk at the last fsync: what lies there now decides, and what
+        has our nonce is ours. Raises ``StoreError`` if it is not done and the lease still ours.
+        """
+        while True:
+            try:
+                if swap(self._raw):
+                    return True
+            except StoreError:
+                if self._store.read(self._path) != raw:
+                    raise
+            there = self._store.read(self._path)
+            if there == raw:
+                return True
+            if there is None or there == self._raw or not self._is_ours(there):
+                return False
+            self._raw = there
+
+    def _is_ours(self, raw: bytes) -> bool:
+        try:
+            record = decode_record(raw, self._path, of=self.id)
+        except RecordError:
+            return False
+        if record.state is not State.BUILDING or record.attempt is None:
+            return False
+        return record.attempt.lease.nonce == self.attempt.lease.nonce
 
     def lost(self) -> LeaseLostError:
         """What to raise when the lease is lost."""

@@ -1,0 +1,150 @@
+"""A lease that is held: renewed, ended and lost, on any store that swaps, also one that fails when its work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from marin.errors import LeaseLostError, StoreError
+from marin.execution.held_record import HeldRecord
+from marin.execution.identity import ArtifactId
+from marin.execution.record import Attempt, Record, State, decode_record, encode_record, record_path
+from marin.storage.memory import MemoryStore
+from tests.execution.records import attempt, build
+
+ID = ArtifactId("raw/poems", "2026.07.01")
+PATH = record_path(ID.address)
+
+
+class Unsure:
+    """A store in memory whose next swaps fail as ``moments`` say: before or after their work, or not at all."""
+
+    def __init__(self, *moments: str) -> None:
+        self._store = MemoryStore()
+        self.moments = list(moments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def compare_and_swap(self, path: str, expected: bytes | None, new: bytes) -> bool:
+        moment = self.moments.pop(0) if self.moments else "never"
+        if moment == "before":
+            raise StoreError("no answer")
+        done = self._store.compare_and_swap(path, expected, new)
+        if moment == "after":
+            raise StoreError("no answer")
+        if moment == "retried":  # the client of a bucket has repeated a request that was carried out at first
+            return self._store.compare_and_swap(path, expected, new)
+        return done
+
+
+def hold(store: Any, ours: Attempt | None = None) -> HeldRecord:
+    ours = ours or attempt()
+    record = Record(name=ID.name, version=ID.version, state=State.BUILDING, attempt=ours)
+    raw = encode_record(record)
+    store.write(PATH, raw)
+    return HeldRecord(store, record, ours, raw)
+
+
+def recorded(store: Any) -> Record:
+    return decode_record(store.read(PATH), PATH)
+
+
+def taken_over(store: Any) -> bytes:
+    lease = msgspec.structs.replace(attempt().lease, nonce="another", term=2)
+    record = Record(name=ID.name, version=ID.version, state=State.BUILDING, attempt=attempt("a2", lease=lease))
+    raw = encode_record(record)
+    store.write(PATH, raw)
+    return raw
+
+
+def test_a_renewal_is_a_beat_in_the_record():
+    store = MemoryStore()
+    held = hold(store)
+    assert [held.renew(), held.renew()] == [True, True]
+    seen = recorded(store).attempt
+    assert seen is not None
+    assert seen.lease.beat == 2
+
+
+@pytest.mark.parametrize("moment", ["after", "retried"])
+def test_a_renewal_that_was_written_counts_whatever_the_store_answers(moment: str):
+    held = hold(Unsure(moment))
+    assert held.renew()
+    assert held.renew()
+    assert not held.is_lost
+
+
+def test_a_moment_in_which_the_store_fails_costs_no_lease():
+    store = Unsure("before", "before")
+    held = hold(store)
+    assert [held.renew(), held.renew(), held.renew()] == [False, False, True]
+    held.publish(build(), None)
+    assert recorded(store).state is State.BUILT
+
+
+def test_a_store_that_can_not_even_be_read_for_a_moment_costs_no_lease(monkeypatch: pytest.MonkeyPatch):
+    store = Unsure("after")
+    held = hold(store)
+    with monkeypatch.context() as patch:
+
+        def unreadable(path: str) -> bytes:
+            raise StoreError(f"{path}: no answer")
+
+        patch.setattr(store, "read", unreadable, raising=False)
+        assert not held.renew()
+    assert held.renew()  # what was written in the bad moment has our nonce
+
+
+@pytest.mark.parametrize("moment", ["after", "retried"])
+def test_a_build_that_was_recorded_is_published_whatever_the_store_answers(moment: str):
+    store = Unsure(moment)
+    hold(store).publish(build(), None)
+    assert recorded(store).state is State.BUILT
+
+
+@pytest.mark.parametrize("moment", ["after", "retried"])
+def test_a_failure_that_was_recorded_is_recorded_whatever_the_store_answers(moment: str):
+    store = Unsure(moment)
+    assert hold(store).fail("ValueError: no ink", None, None)
+    assert recorded(store).state is State.FAILED
+
+
+@pytest.mark.parametrize("moments", [(), ("before",), ("after",)])
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda held: held.renew(),
+        lambda held: held.fail("late", None, None),
+        lambda held: held.publish(build(), None),
+    ],
+    ids=["renew", "fail", "publish"],
+)
+def test_who_was_replaced_changes_nothing(moments: tuple[str, ...], act: Callable[[HeldRecord], object]):
+    store = Unsure(*moments)
+    held = hold(store)
+    successor = taken_over(store)
+    for _ in range(3):
+        try:
+            assert not act(held)
+        except (LeaseLostError, StoreError):
+            continue
+    assert store.read(PATH) == successor
+    assert not held.renew()
+    assert held.is_lost
+
+
+def test_a_record_that_was_removed_or_torn_is_a_lost_lease():
+    for content in (None, b"", b"{", b'{"schema": 1}'):
+        store = MemoryStore()
+        held = hold(store)
+        if content is None:
+            store.delete(PATH)
+        else:
+            store.write(PATH, content)
+        assert not held.renew()
+        assert held.is_lost
+        assert store.read(PATH) == content
