@@ -11,7 +11,7 @@ from marin.errors import CorruptRecordError, NewerRecordError
 from marin.execution.record import SCHEMA, State, data_path, decode_record, encode_record
 
 GOLDEN = Path(__file__).parent / "golden"
-FILES = ["record_built.json", "record_building.json", "record_failed.json"]
+FILES = ["record_built.json", "record_built_with_code.json", "record_building.json", "record_failed.json"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -71,3 +71,12 @@ def test_a_state_without_what_it_speaks_of_is_corrupt(missing):
     content[missing] = None
     with pytest.raises(CorruptRecordError, match=f"without an? {missing}"):
         decode_record(json.dumps(content).encode(), "here")
+
+
+def test_a_record_from_before_code_was_recorded_says_that_it_was_not():
+    assert decode_record(GOLDEN.joinpath("record_built.json").read_bytes(), "golden").build.code is None
+
+
+def test_a_record_names_each_definition_of_the_code_that_it_was_built_with():
+    code = decode_record(GOLDEN.joinpath("record_built_with_code.json").read_bytes(), "golden").build.code
+    assert code.modules["my_project.train"].definitions["WARMUP"] == "constant:fedcba9876543210"

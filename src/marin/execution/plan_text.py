@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from marin.errors import MarinError
+from marin.execution.code_changes import CodeChange
 from marin.execution.drift import Change
 from marin.execution.identity import ArtifactId
 from marin.execution.notes import note_as_json
@@ -22,6 +23,9 @@ LISTED_WARNINGS = 20
 
 LISTED_CHANGES = 12
 """So many changed keys of one step are listed; ``marin why`` lists all."""
+
+LISTED_DEFINITIONS = 8
+"""So many changed definitions of one step are named in its line; the rest are counted."""
 
 REMEDY = "bump the version to build the new recipe"
 
@@ -90,7 +94,7 @@ def render_plan(plan: Plan, *, width: int | None = None, color: bool = False) ->
 
 def is_noteworthy(step: PlannedStep) -> bool:
     """Whether there is more to tell of a step than its decision and reason."""
-    return bool(step.changes or step.notes)
+    return bool(step.changes or step.code_changes or step.notes)
 
 
 def summary(plan: Plan) -> str:
@@ -146,6 +150,7 @@ def _step_as_json(planned: PlannedStep) -> dict[str, Any]:
         "reason": planned.reason,
         "address": planned.address,
         "changes": [change_as_json(change) for change in planned.changes],
+        "code_changes": [code_change_as_json(change) for change in planned.code_changes],
         "notes": [note_as_json(note) for note in planned.notes],
         "error": None if planned.error is None else error_as_json(planned.error),
     }
@@ -186,6 +191,8 @@ def _step_lines(
                 yield Line(f"      {drift_text(step)}:", "warning")
                 yield from (Line(f"        {line}", "warning") for line in _change_lines(step))
                 yield Line(f"      {REMEDY}", "warning")
+            if step.code_changes:
+                yield Line(f"      {_code_line(step)}", "warning")
             yield from (Line(f"      note: {note}", "warning") for note in step.notes)
         if not brief and step.error is not None:
             yield Line(f"      {step.error}", "error")
@@ -198,6 +205,8 @@ def _warning_lines(plan: Plan) -> Iterator[Line]:
             yield Line(f"warning: {drift_text(step, str(step.id))}:", "warning")
             yield from (Line(f"    {line}", "warning") for line in _change_lines(step))
             yield Line(f"  {REMEDY}", "warning")
+        if step.code_changes:
+            yield Line(f"note: {step.id}: {_code_line(step)}", "warning")
         yield from (Line(f"note: {step.id}: {note}", "warning") for note in step.notes)
     if (more := len(warned) - LISTED_WARNINGS) > 0:
         yield Line(f"note: {_steps(more)} more with changes or notes: 'marin plan' lists all", "warning")
@@ -217,8 +226,30 @@ def _change_lines(step: PlannedStep) -> Iterator[str]:
 
 
 def _counted(step: PlannedStep) -> str:
-    counts = ((len(step.changes), "key changed", "keys changed"), (len(step.notes), "note", "notes"))
+    counts = (
+        (len(step.changes), "key changed", "keys changed"),
+        (len(step.code_changes), "definition changed", "definitions changed"),
+        (len(step.notes), "note", "notes"),
+    )
     return ", ".join(f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count)
+
+
+def _code_line(step: PlannedStep) -> str:
+    shown = ", ".join(map(str, step.code_changes[:LISTED_DEFINITIONS]))
+    more = len(step.code_changes) - LISTED_DEFINITIONS
+    return f"code changed since it was built: {shown}" + (f", and {more:,} more" if more > 0 else "")
+
+
+def code_change_as_json(change: CodeChange) -> dict[str, Any]:
+    """A changed definition: what and where it is, what happened to it, and the words for people."""
+    return {
+        "module": change.module,
+        "name": change.name,
+        "what": change.what,
+        "file": change.file,
+        "kind": change.kind.value,
+        "text": str(change),
+    }
 
 
 def _steps(count: int) -> str:

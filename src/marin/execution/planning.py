@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from marin.errors import FingerprintMismatchError, MarinError, NotBuiltError
+from marin.execution.code_changes import CodeChange
 from marin.execution.drift import Change, compare
 from marin.execution.fingerprint import Fingerprint
 from marin.execution.graph import Step, StepGraph
@@ -68,7 +69,7 @@ class Observation:
     """What the store says about one step. ``fault`` is why its record, or its data, can't be used.
 
     ``torn``: its record is no record, and the next build replaces it. ``holder_is_gone``: whoever is recorded as its
-    builder is dead for sure.
+    builder is dead for sure. ``code_changes``: in the code of the step since it was built.
     """
 
     record: Record | None = None
@@ -76,6 +77,7 @@ class Observation:
     torn: MarinError | None = None
     pinned: Build | None = None
     holder_is_gone: bool = False
+    code_changes: tuple[CodeChange, ...] = ()
 
     @property
     def build(self) -> Build | None:
@@ -89,7 +91,8 @@ class Observation:
 class PlannedStep:
     """One step of a plan.
 
-    ``changes``: the drift of what is served. ``notes``: more that its author should know. ``build``: what is served.
+    ``changes``: the drift of what is served; ``code_changes``: what differs in the code that it was built with.
+    ``notes``: more that its author should know. ``build``: what is served.
     """
 
     step: Step
@@ -98,6 +101,7 @@ class PlannedStep:
     reason: str
     address: str
     changes: tuple[Change, ...] = ()
+    code_changes: tuple[CodeChange, ...] = ()
     notes: tuple[Note, ...] = ()
     build: Build | None = None
     error: MarinError | None = None
@@ -149,6 +153,7 @@ def make_plan(
             reason=ruling.reason,
             address=id_.address,
             changes=changes,
+            code_changes=seen.code_changes if ruling.decision in (Decision.SERVE, Decision.SKIP) else (),
             notes=notes,
             build=seen.build if ruling.decision is Decision.SERVE else None,
             error=ruling.error,

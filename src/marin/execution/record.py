@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from marin.errors import CorruptRecordError, NewerRecordError
+from marin.execution.code_changes import RecordedCode
 from marin.execution.identity import ArtifactId
 from marin.storage.owner import Owner
 
@@ -72,7 +73,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``data``: the folder that counts, relative to the address (``.``: the address itself), or the path or URL of
     adopted data. ``result``: the fields of the artifact. ``config``: the config with placeholders, for people;
-    ``seconds``: from the lease to the publication.
+    ``seconds``: from the lease to the publication. ``code``: what the step function was; ``None``: not recorded.
     """
 
     build_id: str
@@ -90,6 +91,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finished: str
     seconds: float
     provenance: dict[str, Any] = {}
+    code: RecordedCode | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
