@@ -47,6 +47,7 @@
     │   └── BadRecordError              one record of an input file, with file, line and byte
     ├── TokenizerMismatchError
     ├── DeviceNotFoundError
+    ├── NotEnoughResourcesError     a step asks for more than the machine, or the disk, has
     ├── NonFiniteLossError
     └── CheckpointError
 
@@ -244,6 +245,10 @@ class TokenizerMismatchError(MarinError):
 
 class DeviceNotFoundError(MarinError):
     """The device that was asked for is not in this machine."""
+
+
+class NotEnoughResourcesError(MarinError):
+    """A step asks for more than the machine has, or for more room than is free on the disk."""
 
 
 class NonFiniteLossError(MarinError):

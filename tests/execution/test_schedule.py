@@ -65,3 +65,12 @@ def test_a_dependency_named_twice_is_waited_for_once():
     schedule = Schedule({"train": ["tokens", "tokens"], "tokens": []})
     schedule.finish(schedule.pop_ready())
     assert schedule.pop_ready() == "train"
+
+
+def test_what_is_put_back_is_the_next_again_in_its_order():
+    schedule = Schedule({"a": [], "b": [], "c": []})
+    taken = [schedule.pop_ready(), schedule.pop_ready()]
+    schedule.put_back(["a", "b"])
+    assert taken == ["a", "b"]
+    assert schedule.running == set()
+    assert [schedule.pop_ready() for _ in range(4)] == ["a", "b", "c", None]

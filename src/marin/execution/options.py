@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
@@ -21,7 +20,8 @@ class RunOptions:
     - ``prefix``: the store; ``None``: ``MARIN_PREFIX``, else ``./marin_store``.
     - ``region``: what ``ctx.region`` says.
     - ``only``: names, or ``name@version``, of the steps that may be built; the rest is taken as it is. Empty: all.
-    - ``max_concurrent``: steps at a time; ``None``: the number of usable cores.
+    - ``max_concurrent``: at most so many steps at a time; ``None``: as many as the machine has cores, memory and
+      devices for. More than it has cores: they share the cores.
     - ``fail_fast``: start nothing more once a step has failed.
     - ``durable``: force what is published onto the disk; ``None``: ``MARIN_DURABLE``, else yes.
     - ``lease_seconds``: how long a silent builder keeps its lease.
@@ -50,11 +50,6 @@ def is_durable(options: RunOptions, environ: Mapping[str, str]) -> bool:
     if text not in ("0", "1"):
         raise ConfigurationError(f"MARIN_DURABLE={text!r}: set it to 1 (the default) or 0")
     return text == "1"
-
-
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _OPTIONS = Ambient[RunOptions]("run_options")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import queue
 import signal
 import threading
@@ -17,13 +18,14 @@ from marin.execution.failure import Failure, is_user_code
 from marin.execution.graph import Step
 from marin.execution.identity import ArtifactId
 from marin.execution.observe import observe_step
-from marin.execution.options import RunOptions, run_options, usable_cores
+from marin.execution.options import RunOptions, run_options
 from marin.execution.planning import Plan
 from marin.execution.remote import RemoteFunction
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.schedule import Schedule
 from marin.execution.signals import in_this_process
 from marin.execution.step_runner import Made, make
+from marin.executors.capacity import ONE_CPU, UNLIMITED, Admission, Capacity, Demand
 
 SIGNAL_SECONDS = 0.2
 """How late a signal may be noticed that another thread has got."""
@@ -48,17 +50,18 @@ class RunLoop:
         self.schedule = Schedule({id_: planned.graph.deps[id_] for id_ in planned.graph.steps if id_ in making})
         self.jobs: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self.ended: queue.SimpleQueue[Ended | None] = queue.SimpleQueue()  # None: wake up, a signal came
+        self.admission = Admission[ArtifactId](_usable(state), state.options.max_concurrent or UNLIMITED)
         self.threads = 0
+        self.busy = 0
         self.failures: list[FailedStep] = []
         self.blocked: dict[ArtifactId, ArtifactId] = {}
         self.signals: list[int] = []
 
     def carry_out(self) -> None:
-        limit = self.state.options.max_concurrent or usable_cores()
         try:
             with self._signals():
                 while not self.schedule.done and not self.signals:
-                    self._start_ready(limit)
+                    self._start_ready()
                     self._take_in(self._wait())
                 if self.signals:
                     self._wind_up()
@@ -73,14 +76,29 @@ class RunLoop:
         if self.failures:
             raise self._error()
 
-    def _start_ready(self, limit: int) -> None:
-        while len(self.schedule.running) < limit and (id_ := self.schedule.pop_ready()) is not None:
-            if len(self.schedule.running) > self.threads:
-                self.threads += 1
-                here = contextvars.copy_context()  # what surrounds the run surrounds its steps
-                name = f"marin-step-{self.threads}"
-                threading.Thread(target=here.run, args=(self._work,), name=name, daemon=True).start()
-            self.jobs.put(self.planned.graph.steps[id_])
+    def _start_ready(self) -> None:
+        """Start what is ready and fits beside what runs. What does not fit stays the next, with what it needs kept."""
+        round_ = self.admission.begin_round()
+        passed_over: list[ArtifactId] = []
+        while round_.is_open and (id_ := self.schedule.pop_ready()) is not None:
+            step = self.planned.graph.steps[id_]
+            if round_.admit(id_, _demand(step)):
+                self._start(step)
+            else:
+                passed_over.append(id_)
+        if passed_over:
+            self.schedule.put_back(passed_over)
+
+    def _start(self, step: Step) -> None:
+        self.busy += 1
+        if self.busy > self.threads:
+            self.threads += 1
+            here = contextvars.copy_context()  # what surrounds the run surrounds its steps
+            name = f"marin-step-{self.threads}"
+            threading.Thread(target=here.run, args=(self._work,), name=name, daemon=True).start()
+        if gpus := self.admission.gpus_of(step.id):
+            self.state.gpus[step.id] = gpus
+        self.jobs.put(step)
 
     def _work(self) -> None:
         ours = self.state.options
@@ -109,6 +127,8 @@ class RunLoop:
     def _take_in(self, ended: Ended | None) -> None:
         if ended is None:
             return
+        self.busy -= 1
+        self.admission.release(ended.id)
         if ended.made is not None:
             self.state.builds[ended.id] = ended.made.build
             self.schedule.finish(ended.id)
@@ -192,6 +212,16 @@ class RunLoop:
         error = RunError("\n".join(lines))
         error.__cause__ = _from_user_code(self.failures[0].cause)
         return error
+
+
+def _demand(step: Step) -> Demand:
+    return Demand.of(step.run.resources) if isinstance(step.run, RemoteFunction) else ONE_CPU
+
+
+def _usable(state: RunState) -> Capacity:
+    """What the steps may use together. Who asks for more steps at a time than there are cores gets that."""
+    capacity = state.executor.capacity()
+    return dataclasses.replace(capacity, cpus=max(capacity.cpus, state.options.max_concurrent or 0))
 
 
 def _from_user_code(cause: BaseException | None) -> BaseException | None:

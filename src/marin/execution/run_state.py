@@ -44,6 +44,8 @@ class RunState:
     stop: threading.Event = field(default_factory=threading.Event)
     kill: threading.Event = field(default_factory=threading.Event)
     held: dict[ArtifactId, HeldRecord] = field(default_factory=dict[ArtifactId, HeldRecord])
+    gpus: dict[ArtifactId, frozenset[int]] = field(default_factory=dict[ArtifactId, frozenset[int]])
+    """Which GPUs each running step should have, unless another run uses them."""
     _takers: set[ArtifactId] = field(default_factory=set[ArtifactId])
     steps: Mapping[ArtifactId, Step] = field(default_factory=dict[ArtifactId, Step])
 

@@ -14,7 +14,14 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from marin.errors import ConfigurationError, MarinError, NotBuiltError, RefusedError
+from marin.errors import (
+    ConfigurationError,
+    DeviceNotFoundError,
+    MarinError,
+    NotBuiltError,
+    NotEnoughResourcesError,
+    RefusedError,
+)
 from marin.execution import provenance
 from marin.execution.ambient import Ambient
 from marin.execution.artifact import Artifact, at_path
@@ -31,6 +38,7 @@ from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import check_sendable
 from marin.execution.run_loop import RunLoop
 from marin.execution.run_state import RunState
+from marin.execution.step_runner import check_disk
 from marin.executors.executor import Executor
 from marin.executors.local import LocalExecutor
 from marin.storage.format import ensure_format
@@ -62,9 +70,15 @@ def capture_targets() -> Generator[CapturedTargets]:
         yield caught
 
 
-def resolve(handle: ArtifactStep[T], *, options: RunOptions | None = None, reporter: Reporter | None = None) -> T:
+def resolve(
+    handle: ArtifactStep[T],
+    *,
+    options: RunOptions | None = None,
+    reporter: Reporter | None = None,
+    executor: Executor | None = None,
+) -> T:
     """The artifact of ``handle``; built first where it, or something it needs, is missing. Errors as in ``run``."""
-    return run(handle, options=options, reporter=reporter)[0]
+    return run(handle, options=options, reporter=reporter, executor=executor)[0]
 
 
 def load(handle: ArtifactStep[T], *, options: RunOptions | None = None) -> T:
@@ -95,8 +109,15 @@ def plan(*handles: Step, options: RunOptions | None = None) -> Plan:
     return _plan(store, lower(*handles), options)
 
 
-def run(*handles: Step, options: RunOptions | None = None, reporter: Reporter | None = None) -> tuple[Any, ...]:
+def run(
+    *handles: Step,
+    options: RunOptions | None = None,
+    reporter: Reporter | None = None,
+    executor: Executor | None = None,
+) -> tuple[Any, ...]:
     """The artifacts of ``handles``, in order; what is missing is built first, dependencies before dependents.
+
+    ``executor`` runs the steps that were given to ``remote``; left out, they run on this machine.
 
     Raises a ``MarinError`` before anything runs if the pipeline can't be run as it is; ``RunError`` at the end if
     steps failed, after everything that does not depend on them was made; ``RunInterrupted`` on SIGINT and SIGTERM.
@@ -109,9 +130,9 @@ def run(*handles: Step, options: RunOptions | None = None, reporter: Reporter | 
     planned = _plan(store, lower(*handles), options)
     shown = one_at_a_time(reporter or default_reporter())
     shown.planned(planned, prefix=prefix.location, origin=prefix.origin, hint=prefix.hint)
-    executor = LocalExecutor()
+    executor = executor or LocalExecutor()
     try:
-        _refuse(planned, executor)
+        _refuse(planned, executor, store)
     except BaseException:
         shown.ended(interrupted=False)
         raise
@@ -160,13 +181,14 @@ def _only(graph: StepGraph, names: Sequence[str]) -> frozenset[ArtifactId] | Non
     return frozenset(chosen)
 
 
-def _refuse(planned: Plan, executor: Executor) -> None:
-    """Raise before anything runs if a step can't be served or built, can't be sent, or has no device to run on."""
+def _refuse(planned: Plan, executor: Executor, store: LocalStore) -> None:
+    """Raise before anything runs if a step can't be served or built, can't be sent, or asks for what is not there."""
     errors = planned.errors
     for step in planned.to_make:
         if isinstance(step.step.run, RemoteFunction):
             try:
-                executor.preflight(step.step.run.resources)
+                _preflight(step.id, step.step.run, executor)
+                check_disk(step.step, store.url(step.address))
                 check_sendable(str(step.id), step.step.run.function)
             except MarinError as fault:
                 errors.append(fault)
@@ -175,6 +197,13 @@ def _refuse(planned: Plan, executor: Executor) -> None:
     if errors:
         listed = "".join(f"\n  {error}" for error in errors)
         raise RefusedError(f"{len(errors)} steps can't be run as they are:{listed}") from errors[0]
+
+
+def _preflight(id_: ArtifactId, run: RemoteFunction, executor: Executor) -> None:
+    try:
+        executor.preflight(run.resources)
+    except (DeviceNotFoundError, NotEnoughResourcesError) as fault:
+        raise type(fault)(f"{id_}: {fault}") from None
 
 
 def _once(function: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:

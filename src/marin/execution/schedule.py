@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -51,6 +51,11 @@ class Schedule(Generic[K]):
         key = self._ready.popleft()
         self._running.add(key)
         return key
+
+    def put_back(self, keys: Sequence[K]) -> None:
+        """Undo ``pop_ready`` of ``keys``: they are the next again, in this order."""
+        self._running.difference_update(keys)
+        self._ready.extendleft(reversed(keys))
 
     def finish(self, key: K) -> None:
         """``key`` ended well."""

@@ -5,12 +5,20 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marin.errors import ArtifactTypeError, LeaseLostError, OutputError, StepError, StoreError
+from marin.errors import (
+    ArtifactTypeError,
+    LeaseLostError,
+    NotEnoughResourcesError,
+    OutputError,
+    StepError,
+    StoreError,
+)
 from marin.execution.acquire import take_or_wait
 from marin.execution.adopt import adopted_build
 from marin.execution.artifact import decode_result, to_json
@@ -39,6 +47,8 @@ from marin.execution.remote_call import RemoteCall
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.showing import plain
 from marin.execution.step_body import Completed, execute, load_function
+from marin.executors.executor import Busy, Claim
+from marin.executors.quantities import show_size
 from marin.storage.prefix import PREFIX_VARIABLE
 
 POLL_SECONDS = 0.1
@@ -46,6 +56,9 @@ POLL_SECONDS = 0.1
 
 GRACE_SECONDS = 10.0
 """How long a step may take to save its work when the run is stopped, before it is killed."""
+
+DEVICE_SECONDS = 0.5
+"""How often it is looked whether a device is free that another run uses."""
 
 MAX_LOST_LEASES = 3
 """How often a step whose builder was silent for too long is tried again within one run."""
@@ -153,6 +166,29 @@ class _Attempt:
 
     def _run_in_process(self, remote: RemoteFunction, config: Any) -> Completed:
         self._make_logs_folder()
+        check_disk(self.step, self.run.store.url(self.address))
+        claim = self._claim(remote)
+        try:
+            return self._run_with(claim, remote, config)
+        finally:
+            claim.release()
+
+    def _claim(self, remote: RemoteFunction) -> Claim:
+        """The devices of the step. Waits, and says so, while another run uses them."""
+        told: Busy | None = None
+        while True:
+            claim = self.run.executor.claim(remote.resources, self.run.gpus.get(self.step.id, ()))
+            if isinstance(claim, Claim):
+                return claim
+            if claim != told:
+                self.run.reporter.noted(self.step.id, f"waits for {claim.device}, which {claim.holder} uses")
+                told = claim
+            if self.run.stop.wait(DEVICE_SECONDS):
+                raise Stopped
+            if self.held.is_lost:
+                raise LeaseLostError(f"{self.step.id}: the lease was lost while the step waited for {claim.device}")
+
+    def _run_with(self, claim: Claim, remote: RemoteFunction, config: Any) -> Completed:
         call = RemoteCall.start(
             self.run.executor,
             name=str(self.step.id),
@@ -162,8 +198,9 @@ class _Attempt:
             output_path=self.run.store.url(self.folder),
             job_folder=self.run.store.url(f"{self.address}/{BUILDS_FOLDER}/job-{self.build_id}"),
             log_path=self.run.store.url(self.log),
-            env=self._environment(),
+            env={**self._environment(), **claim.env},
             lease_seconds=self.held.ttl_seconds,
+            claim=claim,
         )
         self._call = call
         try:
@@ -265,6 +302,21 @@ class _Attempt:
 
     def _make_logs_folder(self) -> None:
         os.makedirs(self.run.store.url(f"{self.address}/{LOGS_FOLDER}"), exist_ok=True)
+
+
+def check_disk(step: Step, place: str) -> None:
+    """Raise ``NotEnoughResourcesError`` unless the disk of ``place``, which need not exist, has room for the step."""
+    wanted = step.run.resources.disk if isinstance(step.run, RemoteFunction) else None
+    if wanted is None:
+        return
+    while not os.path.isdir(place) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    free = shutil.disk_usage(place).free
+    if free < wanted:
+        raise NotEnoughResourcesError(
+            f"{step.id} asks for disk={show_size(wanted)}, and {place} has {show_size(free)} free: "
+            f"{show_size(wanted - free)} are missing. Free them there, or choose another store with --prefix"
+        )
 
 
 def _readable(value: Any) -> Any:

@@ -5,14 +5,45 @@ Nothing here knows what a step is. An executor is right when it passes ``tests/e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from marin.executors.capacity import Capacity
 from marin.executors.resources import ResourceConfig
 
 EndReason = Literal["cancelled", "expired"]
 """Why the executor itself ended a job: it was told to, or the job was not renewed in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Devices that one job has to itself until ``release``, or until all processes that know of it have ended.
+
+    ``env`` is for the job: which devices to use. ``descriptors`` hold the devices; the executor gives them to what
+    watches the job, never to the job.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    descriptors: tuple[int, ...] = ()
+
+    def release(self) -> None:
+        """Let others have the devices. Call it once, when the job has ended."""
+        for descriptor in self.descriptors:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a forked child that has inherited the descriptor
+            os.close(descriptor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Busy:
+    """The devices are in use at the moment, by ``holder``."""
+
+    device: str
+    holder: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +53,7 @@ class JobSpec:
     - ``env``: the whole environment of the command; nothing is taken from that of the caller.
     - ``log_path``: its output and its errors are appended here. Folders that are missing are made.
     - ``lease_seconds``: how long it may live before the first ``renew``.
+    - ``claim``: the devices that it uses. Its ``env`` is not added to that of the command.
     """
 
     name: str
@@ -30,6 +62,7 @@ class JobSpec:
     cwd: str
     log_path: str
     lease_seconds: float
+    claim: Claim = field(default_factory=Claim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +90,18 @@ class Executor(Protocol):
     """
 
     def preflight(self, resources: ResourceConfig) -> None:
-        """Raise ``DeviceNotFoundError`` if a job with these resources can never run here."""
+        """Raise ``DeviceNotFoundError`` or ``NotEnoughResourcesError`` if such a job can never run here."""
+        ...
+
+    def capacity(self) -> Capacity:
+        """What all jobs together may use."""
+        ...
+
+    def claim(self, resources: ResourceConfig, preferred: Iterable[int] = ()) -> Claim | Busy:
+        """Take the devices for one job, ``preferred`` GPUs first; ``Busy`` if others have them. Never waits.
+
+        Raises ``StepError`` if it can't be known who has them.
+        """
         ...
 
     def submit(self, spec: JobSpec) -> str:

@@ -1,9 +1,10 @@
 """The process between a run and a job: it starts the job, and sees to it that nothing of the job outlives it.
 
-Run by the local executor as a script, ``python -I -S guard.py LEASE_FD STATUS_FD DEADLINE COMMAND...``, and never
-imported by the job. It is a process, not a thread inside the job, because then any command can be guarded, code that
-holds Python's global lock for minutes delays nothing, and the job gets neither a file descriptor nor a thread nor a
-signal handler that it did not ask for.
+Run by the local executor as a script, ``python -I -S guard.py LEASE_FD STATUS_FD DEADLINE HELD_FDS COMMAND...``, and
+never imported by the job. It is a process, not a thread inside the job, because then any command can be guarded, code
+that holds Python's global lock for minutes delays nothing, and the job gets neither a file descriptor nor a thread nor
+a signal handler that it did not ask for. HELD_FDS, joined by commas, lock the job's devices: it holds them while it
+lives.
 
 It ends the job, and everything that the job has started, when
 
@@ -54,11 +55,12 @@ _ABANDONED_NOTE = {
 def main(argv: list[str]) -> None:
     """Start the command and guard it until nothing of it is left."""
     lease, status_pipe, deadline = int(argv[0]), int(argv[1]), float(argv[2])
-    for fd in (lease, status_pipe):
+    held = [int(fd) for fd in argv[3].split(",") if fd]
+    for fd in (lease, status_pipe, *held):
         os.set_inheritable(fd, False)
     wake = _wake_on_signals()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    job = _start(argv[3:])
+    job = _start(argv[4:])
     reason, status = _watch(job, lease, wake, deadline)
     if reason in _ABANDONED_NOTE:
         os.write(2, _ABANDONED_NOTE[reason].encode())

@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from marin.errors import DeviceNotFoundError, StepError, StoreError
+from marin.errors import NotEnoughResourcesError, StepError, StoreError
 from marin.executors import guard
-from marin.executors.executor import RUNNING, EndReason, JobSpec, JobState
+from marin.executors.capacity import Capacity
+from marin.executors.devices import LocalDevices, default_locks
+from marin.executors.executor import RUNNING, Busy, Claim, EndReason, JobSpec, JobState
+from marin.executors.machine import count_cpus, count_memory
+from marin.executors.quantities import show_size
 from marin.executors.resources import ResourceConfig
 
 _REASONS: dict[bytes, EndReason] = {guard.CANCELLED: "cancelled", guard.EXPIRED: "expired"}
@@ -44,29 +47,52 @@ class _Job:
 class LocalExecutor:
     """Runs jobs on this machine. See ``Executor`` for what it promises.
 
-    ``devices`` is where the device files lie, and ``environ`` tells which of them are hidden.
+    ``devices`` is where the device files lie, ``proc`` where their drivers tell of them, and ``environ`` says which
+    are hidden. ``locks`` is the folder in which devices are locked, ``capacity`` what the machine has; both are found
+    out if they are left out.
     """
 
-    def __init__(self, *, devices: Path = Path("/dev"), environ: Mapping[str, str] = os.environ) -> None:
-        self._devices = devices
-        self._environ = environ
+    def __init__(
+        self,
+        *,
+        devices: Path = Path("/dev"),
+        proc: Path = Path("/proc"),
+        environ: Mapping[str, str] = os.environ,
+        locks: Path | None = None,
+        capacity: Capacity | None = None,
+    ) -> None:
+        self._devices = LocalDevices(devices=devices, proc=proc, environ=environ, locks=locks or default_locks())
+        self._capacity = capacity
         self._jobs: dict[str, _Job] = {}
         self._numbers = itertools.count(1)
 
     def preflight(self, resources: ResourceConfig) -> None:
-        device = resources.device
-        if device.kind == "cpu":
-            return
-        count = self._count_gpus() if device.kind == "cuda" else self._count_tpus()
-        if count == 0:
-            hidden = self._environ.get("CUDA_VISIBLE_DEVICES") if device.kind == "cuda" else None
-            why = "" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r} hides them)"
-            raise DeviceNotFoundError(
-                f"{device}: no such device in this machine{why}. Use resources='cpu', or run it where one is"
+        self._devices.check(resources)
+        machine = self.capacity()
+        lacking: list[str] = []
+        if resources.gpus > machine.gpus:
+            lacking.append(f"gpus={resources.gpus}, and this machine has {machine.gpus}")
+        if resources.cpus > machine.cpus:
+            lacking.append(f"cpus={resources.cpus:g}, and this machine has {machine.cpus:g}")
+        if machine.memory is not None and (resources.memory or 0) > machine.memory:
+            lacking.append(
+                f"memory={show_size(resources.memory or 0)}, and this machine has {show_size(machine.memory)}"
             )
-        if device.index is not None and device.index >= count:
-            known = ", ".join(f"{device.kind}:{index}" for index in range(count))
-            raise DeviceNotFoundError(f"{device}: this machine has only {known}")
+        if lacking:
+            raise NotEnoughResourcesError(f"asks for {'; '.join(lacking)}. Ask for less, or use a larger machine")
+
+    def capacity(self) -> Capacity:
+        if self._capacity is None:
+            self._capacity = Capacity(
+                cpus=count_cpus(),
+                memory=count_memory(),
+                gpus=self._devices.count_gpus(),
+                tpu=self._devices.count_tpu_chips() > 0,
+            )
+        return self._capacity
+
+    def claim(self, resources: ResourceConfig, preferred: Iterable[int] = ()) -> Claim | Busy:
+        return self._devices.claim(resources, preferred)
 
     def submit(self, spec: JobSpec) -> str:
         # The ends that stay here are not inherited by later jobs: Python opens them close-on-exec.
@@ -130,30 +156,11 @@ class LocalExecutor:
                 with contextlib.suppress(BrokenPipeError, BlockingIOError):
                     os.write(entry.lease, guard.MESSAGE.pack(kind, deadline))
 
-    def _count_gpus(self) -> int:
-        visible = self._environ.get("CUDA_VISIBLE_DEVICES")
-        present = sum(bool(re.fullmatch(r"nvidia\d+", entry.name)) for entry in self._list("."))
-        if visible is None or present == 0:
-            return present
-        # CUDA ignores what follows a negative index. Ids of GPUs and of slices of them are counted as they are.
-        names = [name.strip() for name in visible.split(",")]
-        shown = list(itertools.takewhile(lambda name: name != "" and not name.startswith("-"), names))
-        return len(shown)
-
-    def _count_tpus(self) -> int:
-        old = sum(bool(re.fullmatch(r"accel\d+", entry.name)) for entry in self._list("."))
-        return old or sum(entry.name.isdigit() for entry in self._list("vfio"))
-
-    def _list(self, folder: str) -> list[Path]:
-        try:
-            return list((self._devices / folder).iterdir())
-        except OSError:
-            return []
-
 
 def _start_guard(spec: JobSpec, lease: int, status: int) -> subprocess.Popen[bytes]:
     deadline = time.monotonic() + spec.lease_seconds
-    argv = [sys.executable, "-I", "-S", guard.__file__, str(lease), str(status), repr(deadline), *spec.argv]
+    held = ",".join(map(str, spec.claim.descriptors))
+    argv = [sys.executable, "-I", "-S", guard.__file__, str(lease), str(status), repr(deadline), held, *spec.argv]
     try:
         Path(spec.log_path).parent.mkdir(parents=True, exist_ok=True)
         log = open(spec.log_path, "ab")  # noqa: SIM115  # closed below, whatever happens
@@ -168,7 +175,7 @@ def _start_guard(spec: JobSpec, lease: int, status: int) -> subprocess.Popen[byt
                 stderr=log,
                 env=dict(spec.env),
                 cwd=spec.cwd,
-                pass_fds=(lease, status),
+                pass_fds=(lease, status, *spec.claim.descriptors),
                 start_new_session=True,
             )
         except OSError as fault:

@@ -100,7 +100,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that every way to start a run understands. Read them with ``run_options_of`` and ``codex_of``."""
     add_plan_arguments(parser)
     group = parser.add_argument_group("how to run")
-    group.add_argument("--max-concurrent", metavar="N", type=_positive, help="steps at a time (default: one per core)")
+    group.add_argument("--max-concurrent", metavar="N", type=_positive, help="at most N steps at a time")
     group.add_argument("--fail-fast", action="store_true", help="start nothing more once a step has failed")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, TypeAlias
 
 import jax
 
 from marin.errors import DeviceNotFoundError
-from marin.executors.resources import ResourceConfig
+from marin.executors.devices import GPUS_VARIABLE
+from marin.executors.resources import Device, ResourceConfig
 
 JaxDevice: TypeAlias = Any
 """A ``jax.Device``, which type checkers take for a variable."""
@@ -20,12 +22,19 @@ def find_device(name: str) -> JaxDevice:
         present = jax.devices(device.kind)
     except RuntimeError:
         present = []
-    index = device.index or 0
+    index = position(device)
     if index < len(present):
         return present[index]
     raise DeviceNotFoundError(
         f"there is no {name} in this machine for JAX: present {_present()}. {_remedy(device.kind)}"
     )
+
+
+def position(device: Device) -> int:
+    """The number of ``device`` among those that this process sees: its run has given it some, numbered anew."""
+    index = device.index or 0
+    given = os.environ.get(GPUS_VARIABLE, "").split(",") if device.kind == "cuda" and device.index is not None else []
+    return given.index(str(index)) if str(index) in given else index
 
 
 def _present() -> str:
