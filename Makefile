@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+BENCH  := $(VENV)-bench
 
-.PHONY: demo test test-all check clean
+.PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/01_first_pipeline.py
@@ -15,10 +16,19 @@ test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 check: $(VENV)/.dev
-	$(BIN)/ruff format --check src tests examples
-	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+
+# The tools that we compare with get an environment of their own. BENCH_ARGS="--only cached --rounds 9": see --help.
+bench: $(BENCH)/.ready
+	$(BENCH)/bin/python -m benchmarks --write $(BENCH_ARGS)
+
+$(BENCH)/.ready: benchmarks/requirements.txt pyproject.toml
+	@$(MAKE) --no-print-directory VENV=$(BENCH) $(BENCH)/bin/pip
+	@$(BENCH)/bin/python -m pip install --quiet -e . -r benchmarks/requirements.txt
+	@touch $@
 
 # Debian's python3 may come without ensurepip: then virtualenv, kept beside the environment, makes it.
 $(BIN)/pip:
@@ -37,4 +47,4 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) $(VENV)-bootstrap build src/*.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-bootstrap $(BENCH) $(BENCH)-bootstrap build src/*.egg-info .pytest_cache .ruff_cache .hypothesis

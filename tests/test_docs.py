@@ -26,7 +26,7 @@ from marin.experiment.main import add_run_arguments
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
 LANGUAGES = ("python", "sh", "text")

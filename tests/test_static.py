@@ -20,8 +20,8 @@ def test_types_are_complete_and_right():
 
 
 def test_the_linter_finds_nothing():
-    check("ruff", "check", "--no-cache", "src", "tests", "examples")
+    check("ruff", "check", "--no-cache", "src", "tests", "examples", "benchmarks")
 
 
 def test_the_code_is_formatted():
-    check("ruff", "format", "--no-cache", "--check", "src", "tests", "examples")
+    check("ruff", "format", "--no-cache", "--check", "src", "tests", "examples", "benchmarks")
