@@ -1,16 +1,21 @@
 """Who gets the lease, and what becomes of what is found at an address."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from marin.errors import NotBuiltError, RunError, StorageFullError, StoreError
+from marin.execution.lazy import ArtifactStep
+from marin.execution.record import build_folder
 from marin.execution.remote import remote
 from marin.execution.runner import load, resolve
 from marin.storage.local import LocalStore
 from tests.execution.pipelines import Poems, poems
+from tests.execution.records import STRANGER, attempt, put
 
 
 def test_a_copied_artifact_is_not_served_as_another_one(options, told):
@@ -114,3 +119,44 @@ def test_a_lease_that_was_taken_although_the_disk_failed_at_the_end_is_used(opti
         patch.setattr(LocalStore, "compare_and_swap", unsure)
         assert resolve(poems(), options=options) == Poems(lines=3)
     assert len(built) == 1
+
+
+def test_partial_work_that_changes_while_it_is_copied_is_left_alone(options, told, monkeypatch):
+    """A builder that is silent, but not known to be dead, may still write: what is torn is no start."""
+    step = ArtifactStep(
+        name="raw/poems", version="2026.07.01", run=remote(write_whole, resumable=True), build_config=out
+    )
+    fingerprint = step.fingerprint()
+    silent = attempt(
+        "b0",
+        owner=STRANGER,
+        fingerprint_scheme=fingerprint.scheme,
+        fingerprint_digest=fingerprint.digest,
+        lease=msgspec.structs.replace(attempt(owner=STRANGER).lease, ttl_seconds=0.2),
+    )
+    store = LocalStore(options.prefix, durable=False)
+    put(store, str(step.id), attempt=silent)
+    store.delete(f"{step.id.address}/poems.txt")
+    old = Path(store.url(build_folder(step.id.address, "b0")))
+    for name in ("half-1", "half-2"):
+        store.write(f"{build_folder(step.id.address, 'b0')}/{name}", b"1")
+    real = shutil.copyfile
+
+    def copy_slowly(source, *arguments, **more):
+        for other in old.glob("half-*"):
+            if str(other) != str(source):
+                other.unlink()
+        return real(source, *arguments, **more)
+
+    monkeypatch.setattr(shutil, "copyfile", copy_slowly)
+    made = resolve(step, options=options, reporter=told)
+    assert sorted(path.name for path in Path(made.path).iterdir() if not path.name.startswith(".")) == ["whole"]
+    assert any("is still being changed" in note for _, note in told.notes)
+
+
+def out(ctx):
+    return {"output_path": ctx.output_path}
+
+
+def write_whole(config):
+    Path(config["output_path"], "whole").write_text(" ".join(os.listdir(config["output_path"])))

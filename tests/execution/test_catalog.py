@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from marin.errors import (
+    AddressOccupiedError,
     CorruptRecordError,
     DependentsError,
     InvalidNameError,
@@ -104,9 +105,12 @@ def test_the_condition_follows_from_the_record_and_from_who_lives(store: LocalSt
     put(store, "interrupted@dev", attempt=attempt(owner=dead))
     put(store, "far@dev", attempt=attempt(owner=STRANGER))
     put(store, "failed@dev", build(), attempt(error="ValueError: no"))
+    # Nobody builds a fixed version twice: it was a removal that died.
+    put(store, "built@2026.07.01", build(), attempt(owner=dead))
     told = {entry.id.name: entry.condition.value for entry in entries(store)}
     assert told == {"far": "building"} | {name: name for name in told if name != "far"}
     assert len(told) == 6
+    assert condition(store, "built@2026.07.01") is Condition.BUILT
 
 
 def test_a_name_alone_means_the_newest_fixed_version_by_date_and_number(store: LocalStore):
@@ -258,6 +262,15 @@ def test_while_it_is_removed_others_see_who_holds_it(store: LocalStore):
 
     remove(Watched(), put(store, "a@dev", build()))  # type: ignore[arg-type]
     assert seen == [Condition.REBUILDING]
+
+
+def test_what_can_not_be_moved_away_stays_as_it_was(store: LocalStore):
+    id_ = put(store, "a@2026.07.01", build())
+    before = store.read(record_path(id_.address))
+    store.write(".marin/trash", b"a file where the trash should be")
+    with pytest.raises(AddressOccupiedError, match=r"trash is a file where a folder should be"):
+        remove(store, id_)
+    assert store.read(record_path(id_.address)) == before
 
 
 def test_what_is_not_there_can_not_be_removed(store: LocalStore):

@@ -2,6 +2,7 @@ import builtins
 import json
 import os
 import re
+import shutil
 import threading
 import traceback
 from dataclasses import dataclass, replace
@@ -254,6 +255,17 @@ def test_deleted_data_is_not_served(options):
     os.system(f"rm {made.path}/poems.txt {made.path}/.manifest.json")
     with pytest.raises(StoreError, match=r"its data is not in .*marin rm raw/poems@2026\.07\.01"):
         resolve(poems(), options=options)
+
+
+def test_a_dev_version_whose_last_build_was_deleted_is_rebuilt_like_any_other(options, built):
+    made = resolve(poems("dev"), options=options)
+    shutil.rmtree(made.path)
+    with pytest.raises(StoreError, match="its data is not in"):
+        load(poems("dev"), options=options)
+    with pytest.raises(StoreError, match="its data is not in"):  # --only takes it as it is
+        run(report(poems("dev"), "dev"), options=replace(options, only=("reports/words",)))
+    resolve(report(poems("dev"), "dev"), options=options)
+    assert Path(load(poems("dev"), options=options).path, "poems.txt").exists()
 
 
 def test_files_without_a_record_are_neither_served_nor_overwritten(options, built):

@@ -173,15 +173,26 @@ def _prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt
             is_gone = before.error is not None or is_dead_here(before.lease.owner)
             if is_gone:
                 run.store.move_folder(old, folder)
+            if is_gone or _copied(run, old, folder):
+                run.reporter.noted(step.id, f"goes on from what the attempt of {before.started} left")
             else:
-                shutil.copytree(run.store.url(old), run.store.url(folder), symlinks=True)
-            run.reporter.noted(step.id, f"goes on from what the attempt of {before.started} left")
+                run.reporter.noted(step.id, "starts anew: what an earlier attempt left is still being changed")
         else:
             run.reporter.noted(step.id, "starts anew: what an earlier attempt left was made by another recipe")
     if not os.path.isdir(run.store.url(folder)):
         run.store.make_folder(folder)
     if before is not None or kept is not None:
         _remove_old_builds(run, address, keep={held.attempt.build_id, os.path.basename(kept.data) if kept else ""})
+
+
+def _copied(run: RunState, old: str, folder: str) -> bool:
+    """Copy what a silent builder left. False: it changed meanwhile, so that a part of it is missing."""
+    try:
+        shutil.copytree(run.store.url(old), run.store.url(folder), symlinks=True)
+    except (FileNotFoundError, shutil.Error):
+        run.store.delete(folder)
+        return False
+    return True
 
 
 def _remove_old_builds(run: RunState, address: str, keep: set[str]) -> None:

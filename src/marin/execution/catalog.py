@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import difflib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from marin.errors import (
     NotBuiltError,
     RecordError,
     StoreBusyError,
+    StoreError,
 )
 from marin.execution.identity import (
     ArtifactId,
@@ -80,7 +82,8 @@ class Entry:
         if record.state is State.FAILED:
             return Condition.FAILED
         if is_dead_here(record.attempt.lease.owner):
-            return Condition.INTERRUPTED
+            # A fixed version is never built twice: then it was a removal that died, and all is still there.
+            return Condition.INTERRUPTED if record.build is None or self.id.is_mutable else Condition.BUILT
         return Condition.BUILDING if record.build is None else Condition.REBUILDING
 
     @property
@@ -209,7 +212,13 @@ def remove(store: BuildStore, id_: ArtifactId, *, force: bool = False) -> str:
         raise StoreBusyError(
             f"{id_} has just been changed by somebody else: look at it with 'marin show' and try again"
         )
-    store.move_folder(id_.address, target)
+    try:
+        store.move_folder(id_.address, target)
+    except BaseException:
+        # It stays where it is, and nobody is removing it any more.
+        with contextlib.suppress(StoreError):
+            store.compare_and_swap(record_path(id_.address), held, entry.raw)
+        raise
     store.write(record_path(target), entry.raw)
     return store.url(target)
 

@@ -192,7 +192,9 @@ def _decide(step: Step, seen: Observation, *, needed: bool, free: bool) -> _Ruli
         _check_expected(step, step.fingerprint(), seen.build)
     except FingerprintMismatchError as mismatch:
         return _Ruling(Decision.REFUSE, Cause.FINGERPRINT, "expected_fingerprint does not hold", mismatch)
-    if seen.fault is not None and needed:
+    # What is made anew at every run needs nothing of the build before: its data may be gone, only its record counts.
+    is_made_anew = step.id.is_mutable and step.pin is None and free and seen.record is not None
+    if seen.fault is not None and needed and not is_made_anew:
         return _Ruling(Decision.REFUSE, Cause.UNUSABLE, type(seen.fault).__name__, seen.fault)
     if not needed:
         there = seen.fault is None and seen.build is not None
