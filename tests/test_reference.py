@@ -118,7 +118,8 @@ def described(annotation: Any) -> str:
     if origin in (tuple, list):
         return f"list of {described(typing.get_args(annotation)[0])}"
     if origin is dict:
-        return "object"
+        values = typing.get_args(annotation)[1]
+        return "object" if values is Any else f"object of {described(values)}"
     words = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "any", type(None): "null"}
     return words.get(origin) or ("text" if issubclass(origin, str) else origin.__name__)
 
