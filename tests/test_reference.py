@@ -211,7 +211,8 @@ def variables_read() -> set[str]:
     code = "\n".join(file.read_text() for file in SOURCES.rglob("*.py"))
     ours = re.findall(r'"(MARIN_[A-Z_]+)"', code)
     asked = re.findall(r'environ(?:\.get\(|\.pop\(|\[)"([A-Z_]+)"', code)
-    return {*ours, *asked}
+    named = re.findall(r'_VARIABLE(?:: \w+)? = "([A-Z_]+)"', code)
+    return {*ours, *asked, *named}
 
 
 def test_every_environment_variable_is_described():
