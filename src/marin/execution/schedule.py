@@ -36,8 +36,9 @@ class Schedule(Generic[K]):
         self._blocked = set[K]()
 
     @property
-    def running(self) -> frozenset[K]:
-        return frozenset(self._running)
+    def ready_count(self) -> int:
+        """How many keys may start now."""
+        return len(self._ready)
 
     @property
     def done(self) -> bool:
