@@ -97,8 +97,8 @@ class Runs:
     def wait_for_log(self, text, count=1):
         wait_until(lambda: sum(line.startswith(text) for line in self.log) >= count, f"{text} in {self.log}")
 
-    def wait_until_waiting(self, process):
-        wait_until(lambda: "waiting for pid" in self.printed[process.pid].read_text(), "a run to wait for the other")
+    def wait_for_print(self, process, text):
+        wait_until(lambda: text in self.printed[process.pid].read_text(), f"{text} printed by {process.pid}")
 
     def processes(self):
         """Every process that any of the runs, or what they started, left behind."""
@@ -148,7 +148,7 @@ def test_two_processes_build_it_once_and_both_get_it(runs, where):
     one = runs.start(where=where)
     runs.wait_for_log("start")
     other = runs.start(where=where)
-    runs.wait_until_waiting(other)
+    runs.wait_for_print(other, "waiting")
     runs.go()
     outputs = [runs.ended(one), runs.ended(other)]
     assert [process.returncode for process in (one, other)] == [0, 0], outputs
@@ -176,7 +176,7 @@ def test_one_that_waits_takes_over_when_the_builder_is_killed(runs):
     one = runs.start()
     runs.wait_for_log("start")
     other = runs.start()
-    runs.wait_until_waiting(other)
+    runs.wait_for_print(other, "waiting")
     one.kill()
     one.wait()
     runs.wait_for_log("start", count=2)
@@ -275,7 +275,7 @@ def test_a_second_signal_kills_a_step_that_does_not_listen(runs):
     runs.wait_for_log("start")
     begin = time.monotonic()
     one.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    runs.wait_for_print(one, "stopping")
     one.send_signal(signal.SIGINT)
     runs.ended(one)
     assert time.monotonic() - begin < 8  # the grace is ten seconds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import secrets
 import shutil
 
 from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError, StepError, StoreError
@@ -99,7 +98,7 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
         inputs=run.inputs(step),
         lease=Lease(
             owner=this_process(),
-            nonce=secrets.token_hex(8),
+            nonce=os.urandom(8).hex(),
             term=before.lease.term + 1 if before is not None else 1,
             ttl_seconds=run.options.lease_seconds,
         ),
@@ -179,7 +178,7 @@ def _prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt
                 run.reporter.noted(step.id, "starts anew: what an earlier attempt left is still being changed")
         else:
             run.reporter.noted(step.id, "starts anew: what an earlier attempt left was made by another recipe")
-    if not os.path.isdir(run.store.url(folder)):
+    if before is None or not os.path.isdir(run.store.url(folder)):
         run.store.make_folder(folder)
     if before is not None or kept is not None:
         _remove_old_builds(run, address, keep={held.attempt.build_id, os.path.basename(kept.data) if kept else ""})

@@ -63,13 +63,16 @@ _BUILTIN_BASES = (
 )
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def canonical(encoded: JSON) -> bytes:
     """The bytes of an encoding. Equal exactly if the encodings are; unlike ``==``, keeps ``1`` and ``True`` apart.
 
     >>> canonical({"b": 1, "a": True})
     b'{"a":true,"b":1}'
     """
-    return json.dumps(encoded, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _CANONICAL.encode(encoded).encode()
 
 
 def refuse_handle(handle: Any) -> JSON:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -138,11 +138,11 @@ def described_build(step: Step, path: str, config: Mapping[str, Any], *, build_i
     )
 
 
-def recorded_fingerprint(step: Step) -> RecordedFingerprint:
+def recorded_fingerprint(step: Step, secrets: Sequence[str] | None = None) -> RecordedFingerprint:
     """The fingerprint as it is kept: the hash of the whole recipe, and its JSON without secrets."""
     fingerprint = step.fingerprint()
     return RecordedFingerprint(
-        scheme=fingerprint.scheme, digest=fingerprint.digest, payload=redacted_payload(fingerprint.payload)
+        scheme=fingerprint.scheme, digest=fingerprint.digest, payload=redacted_payload(fingerprint.payload, secrets)
     )
 
 

@@ -14,7 +14,7 @@ names it as ``build``.
 from __future__ import annotations
 
 import datetime
-import secrets
+import os
 from enum import StrEnum
 from typing import Any
 
@@ -199,9 +199,11 @@ def data_path(address: str, build: Build) -> str:
 
 def new_build_id(now: datetime.datetime) -> str:
     """A name for one attempt: sorts by time, and is never used twice."""
-    return f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+    # By hand: strftime takes longer than all the rest.
+    day, time = f"{now.year:04}{now.month:02}{now.day:02}", f"{now.hour:02}{now.minute:02}{now.second:02}"
+    return f"{day}T{time}-{os.urandom(4).hex()}"
 
 
 def timestamp(now: datetime.datetime) -> str:
     """UTC, to the second, as it stands in records."""
-    return f"{now.astimezone(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return now.astimezone(datetime.UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,8 +76,10 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     """
     for secret in secrets:
         text = text.replace(secret, REDACTED)
-    text = _URL_LOGIN.sub(rf"\1{REDACTED}@", text)
-    text = _URL_QUERY.sub(rf"\1{REDACTED}", text)
+    if "://" in text:
+        text = _URL_LOGIN.sub(rf"\1{REDACTED}@", text)
+    if "=" in text:
+        text = _URL_QUERY.sub(rf"\1{REDACTED}", text)
     return _WELL_KNOWN.sub(REDACTED, text)
 
 
@@ -86,13 +89,13 @@ def redact_values(value: Any, secrets: Iterable[str] = ()) -> Any:
     >>> redact_values({"api_key": "abc", "eos_token": "</s>", "nested": [{"password": "x"}]})
     {'api_key': '***', 'eos_token': '</s>', 'nested': [{'password': '***'}]}
     """
-    secrets = tuple(secrets)
+    secrets = secrets if isinstance(secrets, tuple) else tuple(secrets)
     if isinstance(value, str):
         return redact_text(value, secrets)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):
         return {
             key: REDACTED
-            if isinstance(inner, str) and inner and _SECRET_KEY.search(_words(str(key)))
+            if isinstance(inner, str) and inner and _is_secret_key(str(key))
             else redact_values(inner, secrets)
             for key, inner in cast("Mapping[Any, Any]", value).items()
         }
@@ -101,9 +104,17 @@ def redact_values(value: Any, secrets: Iterable[str] = ()) -> Any:
     return value
 
 
-def redacted_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of a fingerprint without secrets, as it is kept and shown."""
-    return redact_values(payload, secret_values(os.environ))
+def redacted_payload(payload: Mapping[str, Any], secrets: Iterable[str] | None = None) -> dict[str, Any]:
+    """The JSON of a fingerprint without secrets, as it is kept and shown.
+
+    ``secrets``: the values that are secret; ``None``: those in the environment.
+    """
+    return redact_values(payload, secret_values(os.environ) if secrets is None else secrets)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_secret_key(key: str) -> bool:
+    return _SECRET_KEY.search(_words(key)) is not None
 
 
 def _words(name: str) -> str:

@@ -40,6 +40,7 @@ class RunState:
     executor: Executor
     keeper: LeaseKeeper
     provenance: Callable[[], dict[str, Any]]
+    secrets: tuple[str, ...]
     builds: dict[ArtifactId, Build] = field(default_factory=dict[ArtifactId, Build])
     stop: threading.Event = field(default_factory=threading.Event)
     kill: threading.Event = field(default_factory=threading.Event)

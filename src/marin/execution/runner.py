@@ -34,6 +34,7 @@ from marin.execution.lazy import ArtifactStep
 from marin.execution.observe import build_url, observe, observe_step, typed_artifact
 from marin.execution.options import RunOptions, ambient_options, is_durable
 from marin.execution.planning import Decision, Plan, make_plan
+from marin.execution.redaction import secret_values
 from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import check_sendable
 from marin.execution.run_loop import RunLoop
@@ -145,6 +146,7 @@ def run(
         executor=executor,
         keeper=LeaseKeeper(options.lease_seconds),
         provenance=_once(lambda: provenance.capture(os.environ, sys.orig_argv, working_folder())),
+        secrets=secret_values(os.environ),
         steps=planned.graph.steps,
     )
     for step in planned.of(Decision.SERVE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import importlib
@@ -22,6 +23,8 @@ A = TypeVar("A", bound=Artifact)
 
 MANIFEST_FILE = ".manifest.json"
 """Lies in the folder that it lists, and does not list itself."""
+
+_READ_BYTES = 1 << 18
 
 _RESERVED = (".artifact.json", ".builds", ".logs", MANIFEST_FILE)
 
@@ -66,7 +69,7 @@ def execute(
     What ``function`` raises passes through.
     """
     manifest_path = os.path.join(output_path, MANIFEST_FILE)
-    if os.path.lexists(manifest_path):
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(manifest_path)  # of an earlier attempt, which is being resumed
     artifact = _checked_artifact(_call(function, config), artifact_type)
     _check_folder(output_path)
@@ -81,7 +84,7 @@ def execute(
         entries = list_files(output_path)
     except RecursionError as fault:
         raise OutputError("the step nested its output folders too deeply: make them flatter") from fault
-    with open(manifest_path, "wb") as file:
+    with open(manifest_path, "wb", buffering=0) as file:
         file.write(msgspec.json.encode(entries))
     return Completed(result=result, manifest=summarize(entries))
 
@@ -119,17 +122,30 @@ def list_files(folder: str) -> list[Entry]:
     dangle, are absolute or lead outside, sockets and pipes, names that are not UTF-8.
     """
     digests: dict[tuple[int, int], str] = {}
-    found: list[Entry] = []
-    for path, full in _walk(folder, "", ()):
-        with open(full, "rb") as file:
-            status = os.fstat(file.fileno())
-            # A file that is reached by two paths is read once.
-            inode = (status.st_dev, status.st_ino)
-            digest = digests.get(inode)
-            if digest is None:
-                digest = digests[inode] = hashlib.file_digest(file, "sha256").hexdigest()
-        found.append(Entry(path=path, bytes=status.st_size, sha256=digest))
+    found = [_entry(path, full, digests) for path, full in _walk(folder, "", (_identity(folder),))]
     return sorted(found, key=lambda entry: entry.path.encode())
+
+
+def _entry(path: str, full: str, digests: dict[tuple[int, int], str]) -> Entry:
+    """``digests``: of the files that were read before; one that is reached by two paths is read once."""
+    # Not by open(): most steps write a few small files, and what it asks of the system costs more than the reading.
+    file = os.open(full, os.O_RDONLY)
+    try:
+        status = os.fstat(file)
+        inode = (status.st_dev, status.st_ino)
+        digest = digests.get(inode)
+        if digest is None:
+            digest = digests[inode] = _sha256(file, min(status.st_size + 1, _READ_BYTES))
+    finally:
+        os.close(file)
+    return Entry(path=path, bytes=status.st_size, sha256=digest)
+
+
+def _sha256(file: int, read_bytes: int) -> str:
+    total = hashlib.sha256()
+    while part := os.read(file, read_bytes):
+        total.update(part)
+    return total.hexdigest()
 
 
 def summarize(entries: list[Entry]) -> Manifest:
@@ -177,22 +193,24 @@ def _checked_artifact(returned: Any, artifact_type: type[A]) -> A:
 
 def _check_folder(output_path: str) -> None:
     """Raise unless it is the folder that the step was given, with no name of ours in it."""
-    if not os.path.lexists(output_path):
-        raise OutputError(f"the step has removed its own output folder {output_path}: write into it and leave it")
-    if os.path.islink(output_path) or not os.path.isdir(output_path):
+    try:
+        mode = os.lstat(output_path).st_mode
+    except FileNotFoundError:
+        raise OutputError(
+            f"the step has removed its own output folder {output_path}: write into it and leave it"
+        ) from None
+    if not stat.S_ISDIR(mode):
         # What lies behind a link is not ours to move.
-        kind = "a link" if os.path.islink(output_path) else "a file"
+        kind = "a link" if stat.S_ISLNK(mode) else "a file"
         raise OutputError(f"the step has put {kind} in place of its output folder {output_path}: write into the folder")
     for name in os.listdir(output_path):
         if name.startswith(_RESERVED):
             raise OutputError(f"the step wrote {name!r}, a name that is kept for Marin: write it under another name")
 
 
-def _walk(root: str, inside: str, above: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Every file below ``root/inside``, as its relative and its full path. ``above``: the real folders on the way."""
+def _walk(root: str, inside: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, str]]:
+    """Every file below ``root/inside``: its relative and its full path. ``above``: the folders on the way, by inode."""
     folder = os.path.join(root, inside) if inside else root
-    if not above:
-        above = (os.path.realpath(folder),)
     with os.scandir(folder) as entries:
         for entry in entries:
             path = f"{inside}/{entry.name}" if inside else entry.name
@@ -200,19 +218,23 @@ def _walk(root: str, inside: str, above: tuple[str, ...]) -> Iterator[tuple[str,
                 continue
             _check_text(path)
             if entry.is_symlink():
-                _check_link(above[0], path, entry.path)
-            mode = entry.stat().st_mode
-            if stat.S_ISDIR(mode):
-                real = os.path.realpath(entry.path)
-                if real in above:
-                    raise OutputError(f"{path!r} is a link to a folder that contains it: link to something else")
-                yield from _walk(root, path, (*above, real))
-            elif stat.S_ISREG(mode):
+                _check_link(os.path.realpath(root), path, entry.path)
+            if entry.is_file():
                 yield path, entry.path
+            elif entry.is_dir():
+                identity = _identity(entry.path)
+                if identity in above:
+                    raise OutputError(f"{path!r} is a link to a folder that contains it: link to something else")
+                yield from _walk(root, path, (*above, identity))
             else:
                 raise OutputError(
                     f"{path!r} is neither a file nor a folder, and can't be kept: remove it before returning"
                 )
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
 
 
 def _check_text(path: str) -> None:

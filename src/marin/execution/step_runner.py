@@ -249,7 +249,7 @@ class _Attempt:
         self._check_result(completed.result)
         moves = self.run.store.publishes_by_moving and not self.step.id.is_mutable
         has_log = isinstance(self.step.run, RemoteFunction)
-        fingerprint = recorded_fingerprint(self.step)
+        fingerprint = recorded_fingerprint(self.step, self.run.secrets)
         build = Build(
             build_id=self.build_id,
             data="." if moves else f"{BUILDS_FOLDER}/{self.build_id}",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator
-from contextlib import contextmanager
+from types import TracebackType
+from typing import final
 
 from marin.errors import AddressOccupiedError, StorageFullError, StoreError, StoreReadOnlyError
 
@@ -15,13 +15,23 @@ _FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
 _OCCUPIED = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP}
 
 
-@contextmanager
-def translated_faults(location: str, *, writing: bool) -> Generator[None]:
+@final
+class translated_faults:  # reads as the statement that it is
     """Raises an ``OSError`` of the block as the ``StoreError`` that says what to do about ``location``."""
-    try:
-        yield
-    except OSError as error:
-        raise store_fault(error, location, writing=writing) from error
+
+    __slots__ = ("_location", "_writing")
+
+    def __init__(self, location: str, *, writing: bool) -> None:
+        self._location = location
+        self._writing = writing
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(fault, OSError):
+            raise store_fault(fault, self._location, writing=self._writing) from fault
 
 
 def store_fault(error: OSError, location: str, *, writing: bool) -> StoreError:

@@ -19,6 +19,9 @@ from marin.errors import StoreBusyError
 TEMPORARY = ".marin-tmp-"
 """Starts the name of an unfinished file, and of a folder on its way out. Never listed."""
 
+_READ_BYTES = 1 << 16
+"""More than a record has, and not so much that making room for it takes time."""
+
 _FIRST_PAUSE = 0.0002
 _LONGEST_PAUSE = 0.02
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
@@ -126,7 +129,7 @@ def read_file(path: str, *, folder: int | None = None) -> bytes | None:
         raise
     try:
         parts: list[bytes] = []
-        while part := os.read(file, 1 << 20):
+        while part := os.read(file, _READ_BYTES):
             parts.append(part)
         return b"".join(parts)
     finally:
@@ -166,11 +169,18 @@ def remove_file(path: str, *, folder: int | None = None) -> None:
         return
 
 
-def remove_unfinished_files(folder: int) -> None:
-    """Removes files that killed writers left in a folder which the caller has locked, so that no writer is in it."""
+def remove_unfinished_files(folder: int) -> list[str]:
+    """Removes files that killed writers left in a folder which the caller has locked, so that no writer is in it.
+
+    Returns the names of all else that is in the folder.
+    """
+    left: list[str] = []
     for name in os.listdir(folder):
         if name.startswith(TEMPORARY) and stat.S_ISREG(os.lstat(name, dir_fd=folder).st_mode):
             remove_file(name, folder=folder)
+        else:
+            left.append(name)
+    return left
 
 
 def remove_tree(path: str) -> None:

@@ -164,8 +164,7 @@ class LocalStore:
                 return False
             entries = sorted(os.listdir(build))
             _refuse_reserved(entries, name, build)
-            folders.remove_unfinished_files(locked)
-            present = os.listdir(locked)
+            present = folders.remove_unfinished_files(locked)
             self._set_aside(folder, [entry for entry in present if entry in entries or not entry.startswith(".")])
             try:
                 self._move(entries, build, folder)
@@ -186,8 +185,7 @@ class LocalStore:
         with translated_faults(record, writing=True), self._locked(folder, create=expected is None) as locked:
             if locked is None or folders.read_file(name, folder=locked) != expected:
                 return False
-            folders.remove_unfinished_files(locked)
-            strays = [entry for entry in os.listdir(locked) if not entry.startswith(".")]
+            strays = [entry for entry in folders.remove_unfinished_files(locked) if not entry.startswith(".")]
             clashing = [entry for entry in strays if os.path.lexists(f"{target}/{entry}")]
             self._set_aside(folder, clashing)
             moving = sorted(set(strays).difference(clashing))
@@ -223,16 +221,9 @@ class LocalStore:
 
     # What the methods above share
 
-    @contextlib.contextmanager
-    def _locked(self, folder: str, *, create: bool) -> Generator[int | None]:
+    def _locked(self, folder: str, *, create: bool) -> _Locked:
         """The descriptor of the locked folder. None: it is not there, and was not to be made."""
-        while (locked := folders.lock_folder(folder, exclusive=True, timeout=self._lock_timeout)) is None and create:
-            folders.make_folders(folder, durable=self.durable)
-        try:
-            yield locked
-        finally:
-            if locked is not None:
-                folders.unlock_folder(locked)
+        return _Locked(folder, self._lock_timeout, durable=self.durable, create=create)
 
     def _replace(self, locked: int, folder: str, name: str, data: bytes) -> bool:
         """Puts ``data`` at ``name`` in the locked folder. False: it was removed with a folder above it."""
@@ -280,6 +271,31 @@ class LocalStore:
     def _sync(self, locked: int) -> None:
         if self.durable:
             folders.sync_descriptor(locked)
+
+
+@final
+class _Locked:
+    """A folder that is locked while inside. Not a generator: it is entered several times for each artifact."""
+
+    __slots__ = ("_create", "_durable", "_folder", "_locked", "_timeout")
+
+    def __init__(self, folder: str, timeout: float, *, durable: bool, create: bool) -> None:
+        self._folder = folder
+        self._timeout = timeout
+        self._durable = durable
+        self._create = create
+        self._locked: int | None = None
+
+    def __enter__(self) -> int | None:
+        while True:
+            self._locked = folders.lock_folder(self._folder, exclusive=True, timeout=self._timeout)
+            if self._locked is not None or not self._create:
+                return self._locked
+            folders.make_folders(self._folder, durable=self._durable)
+
+    def __exit__(self, *_: object) -> None:
+        if self._locked is not None:
+            folders.unlock_folder(self._locked)
 
 
 def _refuse_reserved(entries: Iterable[str], record: str, build: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 import time
@@ -28,7 +29,11 @@ class Owner:
 
 def this_process() -> Owner:
     """The process that calls; in a forked child, the child."""
-    pid = os.getpid()
+    return _describe_process(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)  # asked for with every lease, and the answer stays; a forked child has another number
+def _describe_process(pid: int) -> Owner:
     state = _process_state(pid)
     try:
         user = pwd.getpwuid(os.getuid()).pw_name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
@@ -102,13 +103,16 @@ class BuildStore(Store, Protocol):
         ...
 
 
+_PATH = re.compile(r"(?!\.\.?(?:/|\Z))[^/\0]+(?:/(?!\.\.?(?:/|\Z))[^/\0]+)*")
+
+
 def checked_path(path: str) -> str:
     """``path`` itself, if it names something below a store. Raises ``InvalidNameError`` for one that could lead out.
 
     >>> checked_path("tokenized/poems/dev/.artifact.json")
     'tokenized/poems/dev/.artifact.json'
     """
-    if not path or "\0" in path or any(segment in ("", ".", "..") for segment in path.split("/")):
+    if _PATH.fullmatch(path) is None:
         raise InvalidNameError(
             f"{path!r} is not a path in a store: write names joined by single slashes, without '.', '..' or a slash "
             "at either end, such as 'tokenized/poems/dev'"
