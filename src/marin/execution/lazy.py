@@ -142,7 +142,7 @@ class ArtifactStep(Generic[T]):
 
     def own_fields(self) -> dict[str, Any]:
         """What a subclass adds to the recipe: its dataclass fields and data attributes. Always identity."""
-        return dict(_own_fields(self))
+        return {} if type(self) is ArtifactStep else dict(_own_fields(self))
 
     @classmethod
     def adopt(

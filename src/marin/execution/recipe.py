@@ -6,14 +6,16 @@ Name, version, pin, runtime arguments, resources and where the step runs are not
 from __future__ import annotations
 
 import dataclasses
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from marin.errors import ConfigurationError, FingerprintError, ImpureConfigError, MarinError
 from marin.execution.context import PlaceholderContext
 from marin.execution.drift import compare
 from marin.execution.encoding import JSON, encode, encode_fields
 from marin.execution.fingerprint import SCHEME, Fingerprint, digest
-from marin.execution.naming import class_name, function_name
+from marin.execution.naming import class_name, find, function_name
 from marin.execution.record_fields import Field
 from marin.execution.remote import RemoteFunction
 
@@ -100,16 +102,32 @@ def _function(run: Any) -> JSON:
     function = run.function if isinstance(run, RemoteFunction) else run
     if isinstance(function, str):
         return function_name(function)
-    encoded = encode(function, "function")
-    # What a module has under its name is the same as that name given as text.
+    if not isinstance(function, FunctionType):
+        return _by_name(encode(function, "function"))
+    name = _NAMES.get(function)
+    # A name stays with its function only as long as it leads there.
+    if name is None or find(function.__module__, function.__qualname__) is not function:
+        name = _by_name(encode(function, "function"))
+        if isinstance(name, str):
+            _NAMES[function] = name
+    return name
+
+
+_NAMES: WeakKeyDictionary[FunctionType, str] = WeakKeyDictionary()
+"""What functions are called: thousands of steps may share one."""
+
+
+def _by_name(encoded: JSON) -> JSON:
+    """What a module has under its name is the same as that name given as text."""
     if isinstance(encoded, dict) and len(encoded) == 1:
         return encoded.get("function", encoded.get("class", encoded))
     return encoded
 
 
 def _own_fields(step: ArtifactStep[Any]) -> list[Field]:
-    metadata = {spec.name: spec.metadata for spec in dataclasses.fields(step)}
-    return [(name, value, metadata.get(name, {})) for name, value in step.own_fields().items()]
+    own = step.own_fields()
+    metadata = {spec.name: spec.metadata for spec in dataclasses.fields(step)} if own else {}
+    return [(name, value, metadata.get(name, {})) for name, value in own.items()]
 
 
 def _handle(handle: ArtifactStep[Any]) -> JSON:

@@ -154,18 +154,11 @@ def decode_record(data: bytes, place: str, *, of: ArtifactId | None = None) -> R
     torn, not ours or, where ``of`` says whose it should be, another artifact's; ``place`` is named in both.
     """
     try:
-        head = _HEAD.decode(data)
-    except msgspec.DecodeError as fault:
-        raise CorruptRecordError(f"{place} is not a record of an artifact: {fault}") from fault
-    if head.schema > SCHEMA:
-        raise NewerRecordError(
-            f"{place} has record schema {head.schema}, and this Marin reads up to {SCHEMA}: "
-            "install the newer Marin that wrote it"
-        )
-    try:
         record = _DECODER.decode(data)
     except msgspec.DecodeError as fault:
+        _check_schema(_schema(data, place), place)
         raise CorruptRecordError(f"{place} is not a complete record: {fault}") from fault
+    _check_schema(record.schema, place)
     if of is not None and record.id != of:
         raise CorruptRecordError(f"{place} is the record of {record.id}: it was copied or moved here by hand")
     if record.state is State.BUILT and record.build is None:
@@ -173,6 +166,21 @@ def decode_record(data: bytes, place: str, *, of: ArtifactId | None = None) -> R
     if record.state is not State.BUILT and record.attempt is None:
         raise CorruptRecordError(f"{place} says {record.state.value!r} without an attempt")
     return record
+
+
+def _schema(data: bytes, place: str) -> int:
+    try:
+        return _HEAD.decode(data).schema
+    except msgspec.DecodeError as fault:
+        raise CorruptRecordError(f"{place} is not a record of an artifact: {fault}") from fault
+
+
+def _check_schema(schema: int, place: str) -> None:
+    if schema > SCHEMA:
+        raise NewerRecordError(
+            f"{place} has record schema {schema}, and this Marin reads up to {SCHEMA}: "
+            "install the newer Marin that wrote it"
+        )
 
 
 def record_path(address: str) -> str:
