@@ -52,7 +52,7 @@ from marin.executors.quantities import show_size
 from marin.storage.prefix import PREFIX_VARIABLE
 
 POLL_SECONDS = 0.1
-"""How often the supervisor looks at a step's process, once it runs longer than a moment."""
+"""How often the supervisor of a step's process looks for progress, and whether it should stop."""
 
 GRACE_SECONDS = 10.0
 """How long a step may take to save its work when the run is stopped, before it is killed."""
@@ -216,11 +216,10 @@ class _Attempt:
 
     def _watch(self, call: RemoteCall) -> Completed:
         shown: Progress | None = None
-        pause = 0.005
         while True:
             if self.run.stop.is_set():
                 self._stop(call)
-            if (completed := call.poll()) is not None:
+            if (completed := call.wait(POLL_SECONDS)) is not None:  # the end of the process wakes it
                 return completed
             if self.held.is_lost:
                 raise LeaseLostError(f"{self.step.id}: the lease was lost while the step ran")
@@ -228,8 +227,6 @@ class _Attempt:
             if progress is not None and progress != shown:
                 self.run.reporter.progressed(self.step.id, progress)
                 shown = progress
-            self.run.stop.wait(pause)
-            pause = min(pause * 1.5, POLL_SECONDS)
 
     def _stop(self, call: RemoteCall) -> None:
         """End the step's process: SIGTERM, time to save its work, SIGKILL; at once on a second signal."""
