@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from marin.execution.held_record import HeldRecord
 from marin.execution.identity import ArtifactId
 from marin.execution.record import Attempt, Record, State, decode_record, encode_record, record_path
 from marin.storage.memory import MemoryStore
+from marin.testing import FakeClock
 from tests.execution.records import attempt, build
 
 ID = ArtifactId("raw/poems", "2026.07.01")
@@ -41,12 +43,12 @@ class Unsure:
         return done
 
 
-def hold(store: Any, ours: Attempt | None = None) -> HeldRecord:
+def hold(store: Any, ours: Attempt | None = None, *, clock: Callable[[], float] = time.monotonic) -> HeldRecord:
     ours = ours or attempt()
     record = Record(name=ID.name, version=ID.version, state=State.BUILDING, attempt=ours)
     raw = encode_record(record)
     store.write(PATH, raw)
-    return HeldRecord(store, record, ours, raw)
+    return HeldRecord(store, record, ours, raw, clock=clock)
 
 
 def recorded(store: Any) -> Record:
@@ -68,6 +70,18 @@ def test_a_renewal_is_a_beat_in_the_record():
     seen = recorded(store).attempt
     assert seen is not None
     assert seen.lease.beat == 2
+
+
+def test_a_lease_is_renewed_long_before_it_ends_and_soon_again_after_a_bad_moment():
+    clock = FakeClock()
+    held = hold(Unsure("before"), clock=clock)  # 90 seconds
+    assert held.next_renewal == 30
+    clock.advance(30)
+    assert not held.renew()
+    assert (held.renewed, held.next_renewal) == (0, 39)
+    clock.advance(9)
+    assert held.renew()
+    assert (held.renewed, held.next_renewal) == (39, 69)
 
 
 @pytest.mark.parametrize("moment", ["after", "retried"])

@@ -59,14 +59,23 @@ class HeldRecord:
     its lease can't publish, however late it wakes up.
     """
 
-    def __init__(self, store: BuildStore, record: Record, attempt: Attempt, raw: bytes) -> None:
+    def __init__(
+        self,
+        store: BuildStore,
+        record: Record,
+        attempt: Attempt,
+        raw: bytes,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
+        self._clock = clock
         self._path = record_path(record.id.address)
         self._record = record
         self._raw = raw
         self._lock = threading.Lock()
         self.attempt = attempt
-        self.renewed = time.monotonic()
+        self.renewed = self._clock()
         self.next_renewal = self.renewed + self.ttl_seconds / 3
         self.is_lost = False
 
@@ -84,7 +93,7 @@ class HeldRecord:
         attempt = msgspec.structs.replace(self.attempt, lease=lease)
         with self._lock:
             # Soon again, should the store fail now: one bad moment must not cost the lease.
-            self.next_renewal = time.monotonic() + self.ttl_seconds / 10
+            self.next_renewal = self._clock() + self.ttl_seconds / 10
             with contextlib.suppress(StoreError, OSError):
                 return self._swap(msgspec.structs.replace(self._record, attempt=attempt), attempt)
         return False
@@ -131,7 +140,7 @@ class HeldRecord:
             self.is_lost = True
             return False
         self._raw, self._record, self.attempt = raw, record, attempt
-        self.renewed = time.monotonic()
+        self.renewed = self._clock()
         self.next_renewal = self.renewed + self.ttl_seconds / 3
         return True
 
