@@ -18,6 +18,7 @@ from marin.errors import (
     StoreError,
 )
 from marin.execution.artifact import Artifact, decode_result, encode_result
+from marin.execution.code import CodeReader
 from marin.execution.graph import Step, StepGraph
 from marin.execution.identity import ArtifactId
 from marin.execution.naming import class_name
@@ -37,8 +38,19 @@ from marin.storage.store import BuildStore
 
 
 def observe(store: BuildStore, graph: StepGraph) -> dict[ArtifactId, Observation]:
-    """Reads the record of each step, and looks whether the data that it names is there. Writes nothing."""
-    return {id_: observe_step(store, step) for id_, step in graph.steps.items()}
+    """Reads the record of each step, looks whether the data that it names is there, and compares its code.
+
+    Writes nothing.
+    """
+    code = CodeReader()
+    return {id_: _with_code(observe_step(store, step), step, code) for id_, step in graph.steps.items()}
+
+
+def _with_code(seen: Observation, step: Step, code: CodeReader) -> Observation:
+    if seen.build is None or seen.build.code is None or step.run is None:
+        return seen
+    changes = code.changes(seen.build.code, step.run)
+    return dataclasses.replace(seen, code_changes=changes) if changes else seen
 
 
 def observe_step(store: BuildStore, step: Step) -> Observation:

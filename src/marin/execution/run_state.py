@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marin.execution.artifact import Artifact, at_path
+from marin.execution.code_changes import RecordedCode
 from marin.execution.events import Reporter
 from marin.execution.graph import Step
 from marin.execution.held_record import HeldRecord, LeaseKeeper
@@ -49,6 +50,8 @@ class RunState:
     """Which GPUs each running step should have, unless another run uses them."""
     _takers: set[ArtifactId] = field(default_factory=set[ArtifactId])
     steps: Mapping[ArtifactId, Step] = field(default_factory=dict[ArtifactId, Step])
+    code: Mapping[ArtifactId, RecordedCode] = field(default_factory=dict[ArtifactId, RecordedCode])
+    """Of what is made, as it was when the run was planned."""
 
     def inputs(self, step: Step) -> tuple[Input, ...]:
         """Which build of each dependency this run uses for ``step``, as it is recorded."""

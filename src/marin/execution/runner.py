@@ -25,6 +25,8 @@ from marin.errors import (
 from marin.execution import provenance
 from marin.execution.ambient import Ambient
 from marin.execution.artifact import Artifact, at_path
+from marin.execution.code import CodeReader
+from marin.execution.code_changes import RecordedCode
 from marin.execution.console import default_reporter
 from marin.execution.events import Reporter, one_at_a_time
 from marin.execution.graph import Step, StepGraph, lower
@@ -148,6 +150,7 @@ def run(
         provenance=_once(lambda: provenance.capture(os.environ, sys.orig_argv, working_folder())),
         secrets=secret_values(os.environ),
         steps=planned.graph.steps,
+        code=_code(planned),
     )
     for step in planned.of(Decision.SERVE):
         assert step.build is not None  # what is served has a build
@@ -206,6 +209,13 @@ def _preflight(id_: ArtifactId, run: RemoteFunction, executor: Executor) -> None
         executor.preflight(run.resources)
     except (DeviceNotFoundError, NotEnoughResourcesError) as fault:
         raise type(fault)(f"{id_}: {fault}") from None
+
+
+def _code(planned: Plan) -> dict[ArtifactId, RecordedCode]:
+    """The code of what will be made, as its source is now: it may be edited before the step has run."""
+    reader = CodeReader()
+    functions = {step.id: step.step.run for step in planned.to_make}
+    return {id_: reader.code_of(function) for id_, function in functions.items() if function is not None}
 
 
 def _once(function: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:

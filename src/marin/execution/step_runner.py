@@ -264,6 +264,7 @@ class _Attempt:
             finished=timestamp(datetime.datetime.now(datetime.UTC)),
             seconds=round(time.monotonic() - self.started, 3),
             provenance=self.run.provenance(),
+            code=self.run.code.get(self.step.id),
         )
         if self.run.durable:
             self.run.store.sync(self.folder)
