@@ -26,12 +26,14 @@ ROOT = Path(__file__).parents[1]
 
 def test_exports_are_deliberate():
     assert marin.execution.__all__ == [
+        "OUT",
         "Artifact",
         "ArtifactId",
         "ArtifactStep",
         "RunOptions",
         "StepContext",
         "VersionCodex",
+        "apply",
         "build_context",
         "load",
         "lower",

@@ -12,6 +12,7 @@
     │   ├── PlaceholderError            build_config computed with a value known only at run time
     │   ├── UndeclaredDependencyError
     │   ├── UndeclaredRuntimeArgumentError
+    │   ├── InputsError                 inputs of apply that the function can't be called with
     │   ├── FingerprintError            a config value without a stable encoding
     │   ├── FingerprintMismatchError    expected_fingerprint does not hold
     │   ├── ImpureConfigError           build_config gave two different answers
@@ -96,6 +97,10 @@ class UndeclaredDependencyError(DescriptionError):
 
 class UndeclaredRuntimeArgumentError(DescriptionError):
     """``build_config`` read a runtime argument that was not declared."""
+
+
+class InputsError(DescriptionError, TypeError):
+    """Inputs given to ``apply`` that its function can't be called with, or that can't be passed on."""
 
 
 class FingerprintError(DescriptionError, TypeError):

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from marin.errors import ConfigurationError, OutputError
 from marin.execution.artifact import Artifact
-from marin.execution.step_body import Completed, Entry, Manifest, execute, list_files, load_function, summarize
+from marin.execution.step_body import Completed, Entry, Manifest, execute, list_files, summarize
+from marin.execution.step_function import load_function
 
 GOLDEN = "65767492ae89379b6c14493b0f37fcd9b56d3c087a0f409497e73514f2fb91bd"
 

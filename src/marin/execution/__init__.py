@@ -5,10 +5,12 @@ Read in this order: identity, lazy, context, fingerprint, record, planning, sche
 
 from typing import TYPE_CHECKING, Any
 
+from marin.execution.apply import apply
 from marin.execution.artifact import Artifact
 from marin.execution.build_context import VersionCodex, build_context
 from marin.execution.context import StepContext
 from marin.execution.identity import ArtifactId
+from marin.execution.inputs import OUT
 from marin.execution.lazy import ArtifactStep
 from marin.execution.options import RunOptions
 from marin.execution.remote import remote
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
     from marin.execution.runner import load, lower, plan, resolve, run
 
 __all__ = [
+    "OUT",
     "Artifact",
     "ArtifactId",
     "ArtifactStep",
     "RunOptions",
     "StepContext",
     "VersionCodex",
+    "apply",
     "build_context",
     "load",
     "lower",

@@ -28,6 +28,10 @@ class Artifact:
 
     path: str = field(init=False, default="", compare=False)
 
+    def __fspath__(self) -> str:
+        """``path``, so that an artifact is accepted wherever a path is: ``Path(poems, "0.txt")``."""
+        return self.path
+
     def verify(self) -> None:
         """Raise if the data at ``path`` can't be read by those who will use it.
 

@@ -173,6 +173,9 @@ class ResolvedPlaceholder(ValuePlaceholder):
     def path(self) -> PathPlaceholder:
         return PathPlaceholder(self.token)
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
 
 class RunContext:
     """The context of a run: every answer is the real value."""

@@ -16,6 +16,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from marin.errors import ConfigurationError
+from marin.execution.applied import AppliedFunction
 from marin.execution.artifact import Artifact
 from marin.execution.build_context import AMBIENT_VERSION, ambient_version, note_written_version
 from marin.execution.context import StepContext
@@ -198,6 +199,7 @@ class ArtifactStep(Generic[T]):
         if self.pin == "":
             raise ConfigurationError(f"{self.id}: pin is empty: give the path of the artifact to read, or leave it out")
         function = self.run.function if isinstance(self.run, RemoteFunction) else self.run
+        function = function.function if isinstance(function, AppliedFunction) else function
         if isinstance(function, str) and not _FUNCTION_NAME.fullmatch(function):
             raise ConfigurationError(f"{self.id}: run={function!r} is not of the form 'package.module:function'")
         if function is not None and not isinstance(function, str) and not callable(function):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from marin.errors import ConfigurationError, FingerprintError, ImpureConfigError, MarinError
+from marin.execution.applied import AppliedFunction
 from marin.execution.context import PlaceholderContext
 from marin.execution.drift import compare
-from marin.execution.encoding import JSON, encode, encode_fields
+from marin.execution.encoding import JSON, encode, encode_fields, refuse_handle
 from marin.execution.fingerprint import SCHEME, Fingerprint, digest
 from marin.execution.naming import class_name, find, function_name
 from marin.execution.record_fields import Field
@@ -50,6 +51,8 @@ def _payload(step: ArtifactStep[Any]) -> dict[str, JSON]:
     }
     if step.run is not None:
         payload["function"] = _function(step.run)
+        if _is_applied(step.run):
+            payload["called_with"] = "inputs"
     payload |= _changeable(step)
     if step.source is not None:
         payload["source"] = {"path": step.source.path, "config": encode(dict(step.source.config), "source.config")}
@@ -95,19 +98,26 @@ def _config(step: ArtifactStep[Any]) -> JSON:
         raise ConfigurationError(
             f"build_config of {step.id} (made at {step.made_at}) failed: {type(fault).__name__}: {fault}"
         ) from fault
-    return encode(config, "config")
+    return encode(config, "config", handle=_refuse_input if _is_applied(step.run) else refuse_handle)
+
+
+def _is_applied(run: Any) -> bool:
+    return isinstance(run.function if isinstance(run, RemoteFunction) else run, AppliedFunction)
 
 
 def _function(run: Any) -> JSON:
     function = run.function if isinstance(run, RemoteFunction) else run
+    applied = isinstance(function, AppliedFunction)
+    function = function.function if applied else function
     if isinstance(function, str):
         return function_name(function)
+    refuse = _refuse_input if applied else refuse_handle
     if not isinstance(function, FunctionType):
-        return _by_name(encode(function, "function"))
+        return _by_name(encode(function, "function", handle=refuse))
     name = _NAMES.get(function)
     # A name stays with its function only as long as it leads there.
     if name is None or find(function.__module__, function.__qualname__) is not function:
-        name = _by_name(encode(function, "function"))
+        name = _by_name(encode(function, "function", handle=refuse))
         if isinstance(name, str):
             _NAMES[function] = name
     return name
@@ -128,6 +138,14 @@ def _own_fields(step: ArtifactStep[Any]) -> list[Field]:
     own = step.own_fields()
     metadata = {spec.name: spec.metadata for spec in dataclasses.fields(step)} if own else {}
     return [(name, value, metadata.get(name, {})) for name, value in own.items()]
+
+
+def _refuse_input(handle: ArtifactStep[Any]) -> JSON:
+    del handle
+    raise FingerprintError(
+        "is a handle where apply does not look for one: pass it as an input of its own, "
+        "or inside lists, tuples, dicts, sets and dataclasses"
+    )
 
 
 def _handle(handle: ArtifactStep[Any]) -> JSON:

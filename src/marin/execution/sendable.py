@@ -12,6 +12,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from marin.errors import UnpicklableStepError
+from marin.execution.applied import AppliedFunction
 
 _MAX_DEPTH = 20
 _MAX_OBJECTS = 2_000
@@ -32,8 +33,8 @@ def dumped(step_id: str, **parts: Any) -> bytes:
     """
     import cloudpickle  # noqa: PLC0415  # 30 ms that a run in which all is cached does not spend
 
-    for part in parts.values():
-        module = sys.modules.get(_module_name(part))
+    for name in {name for part in parts.values() for name in _module_names(part)}:
+        module = sys.modules.get(name)
         if module is not None and not _is_importable(module):
             cloudpickle.register_pickle_by_value(module)
 
@@ -151,11 +152,14 @@ def _global_names(function: FunctionType) -> list[str]:
     return names
 
 
-def _module_name(part: Any) -> str:
-    while isinstance(part, functools.partial):
-        part = part.func
-    name = getattr(inspect.unwrap(part) if callable(part) else type(part), "__module__", None)
-    return name if isinstance(name, str) else ""
+def _module_names(part: Any) -> Iterator[str]:
+    """The modules of a function, of a config, and of the members of a config that is a dict."""
+    while isinstance(part, functools.partial | AppliedFunction):
+        part = part.func if isinstance(part, functools.partial) else part.function
+    for each in (part, *(part.values() if type(part) is dict else ())):
+        name = getattr(inspect.unwrap(each) if callable(each) else type(each), "__module__", None)
+        if isinstance(name, str):
+            yield name
 
 
 def _is_importable(module: ModuleType) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
-import importlib
 import os
 import stat
 import struct
@@ -16,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from marin.errors import ConfigurationError, OutputError
+from marin.errors import OutputError
 from marin.execution.artifact import Artifact, at_path, encode_result
 
 A = TypeVar("A", bound=Artifact)
@@ -27,11 +25,6 @@ MANIFEST_FILE = ".manifest.json"
 _READ_BYTES = 1 << 18
 
 _RESERVED = (".artifact.json", ".builds", ".logs", MANIFEST_FILE)
-
-_EXTRAS = {
-    "data": ("numpy", "pyarrow", "tokenizers", "orjson", "zstandard", "huggingface_hub"),
-    "train": ("jax", "jaxlib", "optax", "safetensors"),
-}
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,32 +80,6 @@ def execute(
     with open(manifest_path, "wb", buffering=0) as file:
         file.write(msgspec.json.encode(entries))
     return Completed(result=result, manifest=summarize(entries))
-
-
-def load_function(function: Callable[[Any], Any] | str) -> Callable[[Any], Any]:
-    """The step function itself; a name ``module:function`` is imported.
-
-    Raises ``ConfigurationError`` that says whether the module, something that it imports, or the function is missing.
-
-    >>> load_function("builtins:len")("poem")
-    4
-    """
-    if not isinstance(function, str):
-        return function
-    module_name, _, attribute = function.partition(":")
-    found: Any = _import(module_name, function)
-    for part in attribute.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            near = difflib.get_close_matches(part, [name for name in dir(found) if not name.startswith("__")], n=1)
-            hint = f": did you mean {near[0]!r}?" if near else ": correct the name, or define it there"
-            raise ConfigurationError(f"step function {function!r}: {module_name} has no {attribute!r}{hint}") from None
-    if not callable(found):
-        raise ConfigurationError(
-            f"step function {function!r} is {type(found).__name__}, which can't be called: {found!r}"
-        )
-    return found
 
 
 def list_files(folder: str) -> list[Entry]:
@@ -257,31 +224,3 @@ def _check_link(root: str, path: str, full: str) -> None:
         raise OutputError(f"{path!r} links to {target!r}, outside of the output folder: copy it, or link inside")
     if not os.path.exists(full):
         raise OutputError(f"{path!r} links to {target!r}, which is not there: write it, or remove the link")
-
-
-def _import(module_name: str, function: str) -> Any:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as fault:
-        missing = fault.name or ""
-        if module_name == missing or module_name.startswith(f"{missing}."):
-            raise ConfigurationError(
-                f"step function {function!r}: there is no module {missing!r}: correct the name, or install its package"
-            ) from fault
-        raise ConfigurationError(
-            f"step function {function!r}: {_import_fault(module_name, fault)}{_hint(missing)}"
-        ) from fault
-    except Exception as fault:
-        raise ConfigurationError(f"step function {function!r}: {_import_fault(module_name, fault)}") from fault
-
-
-def _import_fault(module_name: str, fault: Exception) -> str:
-    return f"importing {module_name} failed: {type(fault).__name__}: {fault}"
-
-
-def _hint(missing: str) -> str:
-    root = missing.partition(".")[0]
-    for extra, modules in _EXTRAS.items():
-        if root in modules:
-            return f". Install it with: pip install 'marin[{extra}]'"
-    return ". Install the package that it is in"

@@ -46,7 +46,8 @@ from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import RemoteCall
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.showing import plain
-from marin.execution.step_body import Completed, execute, load_function
+from marin.execution.step_body import Completed, execute
+from marin.execution.step_function import load_function
 from marin.executors.executor import Busy, Claim
 from marin.executors.quantities import show_size
 from marin.storage.prefix import PREFIX_VARIABLE

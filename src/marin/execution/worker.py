@@ -23,7 +23,8 @@ from marin.execution.failure import Failure
 from marin.execution.job_files import Outcome
 from marin.execution.progress import Progress, process_progress_sink
 from marin.execution.signals import in_this_process
-from marin.execution.step_body import Completed, execute, load_function
+from marin.execution.step_body import Completed, execute
+from marin.execution.step_function import load_function
 
 PROGRESS_SECONDS = 0.25
 """How often progress is written if it is reported all the time."""
