@@ -37,6 +37,7 @@ def test_exports_are_deliberate():
         "build_context",
         "load",
         "lower",
+        "materialized_config",
         "plan",
         "remote",
         "resolve",

@@ -305,7 +305,9 @@ def test_an_artifact_inside_another_is_refused_before_the_first_write(options, b
 def test_another_type_under_one_version_is_a_clear_error(options):
     resolve(poems(), options=options)
     other = ArtifactStep(name="raw/poems", version="2026.07.01", artifact_type=Report, run=fail)
-    with pytest.raises(ArtifactTypeError, match=r"raw/poems@2026\.07\.01 is a .*Poems, and Report has no lines"):
+    with pytest.raises(
+        ArtifactTypeError, match=r"raw/poems@2026\.07\.01 \(a .*Poems\) does not fit Report, which has no lines"
+    ):
         load(other, options=options)
 
 
@@ -702,7 +704,7 @@ def test_another_type_whose_fields_have_defaults_is_refused_too(options, tmp_pat
         lambda: resolve(ArtifactStep(pin=made.path, **asked), options=options),
         lambda: resolve(adopted, options=options),
     ):
-        with pytest.raises((ArtifactTypeError, RunError), match="Lenient has no lines"):
+        with pytest.raises((ArtifactTypeError, RunError), match="Lenient, which has no lines"):
             attempt()
     assert load(ArtifactStep(name="raw/poems", version="2026.07.01", run=fail), options=options).path == made.path
 

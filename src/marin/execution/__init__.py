@@ -3,6 +3,7 @@
 Read in this order: identity, lazy, context, fingerprint, record, planning, schedule, step_runner, runner.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from marin.execution.apply import apply
@@ -16,6 +17,7 @@ from marin.execution.options import RunOptions
 from marin.execution.remote import remote
 
 if TYPE_CHECKING:
+    from marin.execution.materialize import materialized_config
     from marin.execution.runner import load, lower, plan, resolve, run
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "build_context",
     "load",
     "lower",
+    "materialized_config",
     "plan",
     "remote",
     "resolve",
@@ -37,10 +40,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Describing a pipeline must not pay for running one: the runner is imported at its first use.
-    if name in ("load", "lower", "plan", "resolve", "run"):
-        import marin.execution.runner as runner  # noqa: PLC0415
+# Describing a pipeline must not pay for running one: the runner is imported at its first use.
+_ON_FIRST_USE = {
+    "materialized_config": "marin.execution.materialize",
+    **dict.fromkeys(("load", "lower", "plan", "resolve", "run"), "marin.execution.runner"),
+}
 
-        return getattr(runner, name)
+
+def __getattr__(name: str) -> Any:
+    if (module := _ON_FIRST_USE.get(name)) is not None:
+        return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

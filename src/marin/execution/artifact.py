@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import math
 import os
 from collections.abc import Mapping
@@ -61,10 +63,39 @@ def at_path(artifact: A, path: str) -> A:
     return copy
 
 
-def encode_result(artifact: Artifact) -> dict[str, Any]:
-    """The JSON of an artifact's fields. Raises ``OutputError`` that names the field which is not JSON."""
+def type_fault(kind: Any) -> str | None:
+    """Why ``kind`` can't be the type of an artifact, or None.
+
+    >>> type_fault(int)
+    'is not a subclass of Artifact'
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Artifact)):
+        return "is not a subclass of Artifact"
+    return _class_fault(kind)
+
+
+@functools.lru_cache(maxsize=256)  # a sweep makes thousands of handles of one type
+def _class_fault(kind: type[Artifact]) -> str | None:
+    for cls in kind.__mro__:
+        if cls is Artifact:
+            return None
+        if not issubclass(cls, Artifact) or "__dataclass_params__" in vars(cls):
+            continue
+        # Without fields of its own it does what the class above it does.
+        annotated = [name for name, kind in inspect.get_annotations(cls).items() if "ClassVar" not in str(kind)]
+        if annotated or "__init__" in vars(cls):
+            declares = f"declares {annotated[0]!r}" if annotated else "has an __init__ of its own"
+            return f"{declares} but is no dataclass: write @dataclass(frozen=True) above class {cls.__name__}"
+    return None
+
+
+def encode_result(artifact: Artifact, artifact_type: type[Artifact] = Artifact) -> dict[str, Any]:
+    """The JSON of the fields that ``artifact_type`` declares; ``Artifact`` itself means all that there are.
+
+    Raises ``OutputError`` that names the field which is not JSON.
+    """
     result: dict[str, Any] = {}
-    for spec in dataclasses.fields(artifact):
+    for spec in dataclasses.fields(artifact if artifact_type is Artifact else artifact_type):
         if spec.name == "path":
             continue
         try:

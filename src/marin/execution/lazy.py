@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from marin.errors import ConfigurationError
 from marin.execution.applied import AppliedFunction
-from marin.execution.artifact import Artifact
+from marin.execution.artifact import Artifact, type_fault
 from marin.execution.build_context import AMBIENT_VERSION, ambient_version, note_written_version
 from marin.execution.context import StepContext
 from marin.execution.identity import ArtifactId, artifact_id
@@ -212,9 +212,8 @@ class ArtifactStep(Generic[T]):
                 f"{self.id}: build_config={config!r} can't be called: "
                 "give a function of the context, such as lambda ctx: {...}"
             )
-        kind: Any = self.artifact_type
-        if not (isinstance(kind, type) and issubclass(kind, Artifact)):
-            raise ConfigurationError(f"{self.id}: artifact_type={self.artifact_type!r} is not a subclass of Artifact")
+        if (fault := type_fault(self.artifact_type)) is not None:
+            raise ConfigurationError(f"{self.id}: artifact_type={self.artifact_type!r} {fault}")
         if self.expected_fingerprint is not None and not _EXPECTED.fullmatch(self.expected_fingerprint):
             raise ConfigurationError(
                 f"{self.id}: expected_fingerprint={self.expected_fingerprint!r} is not 'scheme:hash' "

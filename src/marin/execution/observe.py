@@ -62,6 +62,8 @@ def observe_step(store: BuildStore, step: Step) -> Observation:
         record = read_record(store, step.id)
         if record is not None and record.build is not None:
             check_data(store, record, record.build)
+            if not step.id.is_mutable:  # a dev version of another type is built anew
+                typed_artifact(step, record.build, f"record of {step.id}")
     except CorruptRecordError as torn:
         # Nothing is built over what a pin names.
         return Observation(torn=torn) if step.pin is None else Observation(fault=torn)
@@ -167,15 +169,27 @@ def _no_fingerprint(step: Step) -> RecordedFingerprint:
 def typed_artifact(step: Step, build: Build, what: str) -> Artifact:
     """The artifact of ``build`` in the type that the handle asks for, without its path.
 
-    Raises ``ArtifactTypeError`` if the result does not fit; for a build of another type also if the handle's type
-    would leave out some of it. ``Artifact`` itself takes any.
+    Raises ``ArtifactTypeError`` if the result does not fit, also if the handle's type would leave out some of it.
+    ``Artifact`` itself takes any.
     """
     asked = step.artifact_type
-    if asked is not Artifact and build.artifact_type != class_name(asked):
-        left_out = build.result.keys() - {spec.name for spec in dataclasses.fields(asked)}
-        if left_out:
+    what = f"{what} (a {build.artifact_type})"
+    if asked is Artifact:
+        return decode_result(asked, {}, what=what)
+    if left_out := ", ".join(sorted(build.result.keys() - {spec.name for spec in dataclasses.fields(asked)})):
+        if build.artifact_type != class_name(asked):
             raise ArtifactTypeError(
-                f"the {what} is a {build.artifact_type}, and {asked.__name__} has no {', '.join(sorted(left_out))}: "
+                f"the {what} does not fit {asked.__name__}, which has no {left_out}: "
                 "ask for the type that it is, or give the new type a new version"
             )
-    return decode_result(asked, build.result, what=f"{what} (a {build.artifact_type})")
+        raise ArtifactTypeError(
+            f"the {what} has {left_out}, which {asked.__name__} has no longer: "
+            f"give {step.id.name} a new version, so that it is built anew, or keep the field"
+        )
+    try:
+        return decode_result(asked, build.result, what=what)
+    except ArtifactTypeError as fault:
+        raise ArtifactTypeError(
+            f"{fault}. Give {step.id.name} a new version, so that it is built anew, "
+            "or let the class take what was recorded, such as by a default for a new field"
+        ) from fault

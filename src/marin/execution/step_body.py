@@ -72,7 +72,7 @@ def execute(
         raise OutputError(
             f"the finished build was refused: {type(artifact).__name__}.verify says {type(fault).__name__}: {fault}"
         ) from fault
-    result = encode_result(artifact)
+    result = encode_result(artifact, artifact_type)
     try:
         entries = list_files(output_path)
     except RecursionError as fault:
