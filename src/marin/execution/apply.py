@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from marin.errors import InputsError
 from marin.execution.applied import AppliedFunction, check_inputs
@@ -14,7 +14,12 @@ from marin.execution.inputs import Inputs
 from marin.execution.lazy import ArtifactStep
 from marin.execution.remote import RemoteFunction
 
-T = TypeVar("T", bound=Artifact)
+if TYPE_CHECKING:
+    import typing_extensions
+
+    T = typing_extensions.TypeVar("T", bound=Artifact, default=Artifact)
+else:
+    T = TypeVar("T", bound=Artifact)
 
 
 def apply(

@@ -25,9 +25,15 @@ from marin.execution.recipe import recipe_fingerprint
 from marin.execution.remote import RemoteFunction
 
 if TYPE_CHECKING:
+    # Checkers bring this module along; with it a handle without an artifact_type is one of Artifact.
+    import typing_extensions
+
     from marin.execution.fingerprint import Fingerprint
 
-T = TypeVar("T", bound=Artifact, covariant=True)
+    T = typing_extensions.TypeVar("T", bound=Artifact, covariant=True, default=Artifact)
+else:
+    T = TypeVar("T", bound=Artifact, covariant=True)
+
 K = TypeVar("K", bound=Artifact)
 
 StepFunction = Callable[[Any], "Artifact | None"] | RemoteFunction | str

@@ -13,13 +13,13 @@ from marin.executors.resources import ResourceConfig
 class RemoteFunction:
     """A step function, or its ``module:function`` name, with where it runs. Where it runs is never identity."""
 
-    function: Callable[[Any], Any] | str
+    function: Callable[..., Any] | str
     resources: ResourceConfig
     resumable: bool = False
 
 
 def remote(
-    function: Callable[[Any], Any] | str,
+    function: Callable[..., Any] | str,
     *,
     resources: ResourceConfig | str = "cpu",
     resumable: bool = False,

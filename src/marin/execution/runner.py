@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from marin.errors import (
     ConfigurationError,
@@ -49,6 +49,10 @@ from marin.storage.local import LocalStore
 from marin.storage.prefix import Prefix, open_store, resolve_prefix, working_folder
 
 T = TypeVar("T", bound=Artifact)
+T2 = TypeVar("T2", bound=Artifact)
+T3 = TypeVar("T3", bound=Artifact)
+T4 = TypeVar("T4", bound=Artifact)
+T5 = TypeVar("T5", bound=Artifact)
 
 
 class TargetsCaptured(SystemExit):  # of which threads make no noise
@@ -112,6 +116,42 @@ def plan(*handles: Step, options: RunOptions | None = None) -> Plan:
     return _plan(store, lower(*handles), options)
 
 
+class _More(TypedDict, total=False):
+    options: RunOptions | None
+    reporter: Reporter | None
+    executor: Executor | None
+
+
+# Of a few handles each artifact has its own type, of many they have one in common.
+@overload
+def run(one: ArtifactStep[T], /, **more: Unpack[_More]) -> tuple[T]: ...
+@overload
+def run(one: ArtifactStep[T], two: ArtifactStep[T2], /, **more: Unpack[_More]) -> tuple[T, T2]: ...
+@overload
+def run(
+    one: ArtifactStep[T], two: ArtifactStep[T2], three: ArtifactStep[T3], /, **more: Unpack[_More]
+) -> tuple[T, T2, T3]: ...
+@overload
+def run(
+    one: ArtifactStep[T],
+    two: ArtifactStep[T2],
+    three: ArtifactStep[T3],
+    four: ArtifactStep[T4],
+    /,
+    **more: Unpack[_More],
+) -> tuple[T, T2, T3, T4]: ...
+@overload
+def run(
+    one: ArtifactStep[T],
+    two: ArtifactStep[T2],
+    three: ArtifactStep[T3],
+    four: ArtifactStep[T4],
+    five: ArtifactStep[T5],
+    /,
+    **more: Unpack[_More],
+) -> tuple[T, T2, T3, T4, T5]: ...
+@overload
+def run(*handles: ArtifactStep[T], **more: Unpack[_More]) -> tuple[T, ...]: ...
 def run(
     *handles: Step,
     options: RunOptions | None = None,
