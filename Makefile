@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 BENCH  := $(VENV)-bench
+# Upstream Marin is measured where this runs. UPSTREAM_PYTHON=none leaves it out.
+UPSTREAM_PYTHON ?= python3.12
 
 .PHONY: demo test test-all check bench clean
 
@@ -22,12 +24,16 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # The tools that we compare with get an environment of their own. BENCH_ARGS="--only cached --rounds 9": see --help.
-bench: $(BENCH)/.ready
+bench: $(BENCH)/.ready $(BENCH)-upstream/.tried
 	$(BENCH)/bin/python -m benchmarks --write $(BENCH_ARGS)
 
 $(BENCH)/.ready: benchmarks/requirements.txt pyproject.toml
 	@$(MAKE) --no-print-directory VENV=$(BENCH) $(BENCH)/bin/pip
 	@$(BENCH)/bin/python -m pip install --quiet -e . -r benchmarks/requirements.txt
+	@touch $@
+
+$(BENCH)-upstream/.tried: benchmarks/install_upstream.sh
+	@benchmarks/install_upstream.sh $(abspath $(BENCH)-upstream) $(UPSTREAM_PYTHON)
 	@touch $@
 
 # Debian's python3 may come without ensurepip: then virtualenv, kept beside the environment, makes it.
@@ -47,4 +53,4 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) $(VENV)-bootstrap $(BENCH) $(BENCH)-bootstrap build src/*.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-bootstrap $(BENCH) $(BENCH)-bootstrap $(BENCH)-upstream build src/*.egg-info .pytest_cache .ruff_cache .hypothesis

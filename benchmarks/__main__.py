@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cached, chain, imports, independent, layered, memory, planning, remote_step, waiter
+from benchmarks import cached, chain, imports, independent, layered, memory, planning, remote_step, upstream, waiter
 from benchmarks.harness import shapes
 from benchmarks.harness.benchmark import Benchmark
 from benchmarks.harness.command import BenchmarkError, Workplace
@@ -22,7 +24,7 @@ from benchmarks.harness.table import as_json, as_markdown, as_text, circumstance
 
 BENCHMARKS: dict[str, Benchmark] = {
     module.BENCHMARK.name: module.BENCHMARK
-    for module in (imports, independent, cached, planning, chain, layered, remote_step, waiter, memory)
+    for module in (imports, independent, cached, planning, chain, layered, remote_step, waiter, memory, upstream)
 }
 
 PAGE = Path(__file__).with_name("README.md")
@@ -42,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: every claim holds. 1: one does not. 2: a benchmark failed, so that there is no number."""
     given = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the stores are removed
     chosen = [BENCHMARKS[name] for name in given.only or BENCHMARKS]
     load = os.getloadavg()[0]
     scratch = Path(tempfile.mkdtemp(prefix="marin-bench-", dir=given.scratch))
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measured[benchmark.name] = found
             rows += new
             print(as_text(new), flush=True)
-        told = circumstances(scratch, shapes.here(), load)
+        told = circumstances(scratch, _peers(), load)
     except BenchmarkError as fault:
         print(f"error: {fault}", file=sys.stderr)
         return 2
@@ -69,6 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         table = as_markdown(rows) + "\n" + "".join(f"- {line}\n" for line in told)
         PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), table), encoding="utf-8")
     return 1 if any(row.held is False for row in rows) else 0
+
+
+def _peers() -> list[str]:
+    found = [f"{peer} {importlib.metadata.version(peer)}" for peer in shapes.here()]
+    return found if upstream.why_not() is not None else [*found, f"{upstream.PACKAGE} {upstream.version()}"]
 
 
 def _carried_out(benchmark: Benchmark, rounds: int | None, workplace: Workplace) -> tuple[Measured, Sequence[Row]]:

@@ -9,6 +9,7 @@ import argparse
 import os
 import pstats
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -125,6 +126,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=40, help="how many lines of each table are shown")
     parser.add_argument("--scratch", type=Path, help="where stores are made")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the stores are removed
     scratch = Path(tempfile.mkdtemp(prefix="marin-profile-", dir=given.scratch))
     try:
         workplace = Workplace(scratch, os.environ)

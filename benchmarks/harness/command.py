@@ -31,7 +31,7 @@ class BenchmarkError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command line, ``{store}`` in it standing for the folder that it works in.
+    """One command line; ``{store}`` in it and in ``env`` stands for the folder that it works in.
 
     - ``label``: whose it is, such as ``marin``; ``size``: how much it does.
     - ``outputs``: how many step files of ten bytes the store must hold in the end.
@@ -111,6 +111,7 @@ class Workplace:
 
     def _run(self, command: Command, store: Path) -> Sample:
         argv = [part.replace("{store}", str(store)) for part in command.argv]
+        env = {key: value.replace("{store}", str(store)) for key, value in command.env.items()}
         log = self.folder / "output.txt"
         with open(log, "wb") as output:
             begun = time.perf_counter()
@@ -118,7 +119,7 @@ class Workplace:
             process = subprocess.Popen(
                 argv,
                 cwd=self.folder,
-                env={**self.env, **command.env},
+                env={**self.env, **env},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from benchmarks.harness.command import BenchmarkError
 from benchmarks.harness.numbers import Figure, number
 
 
@@ -22,35 +24,40 @@ class Row:
     @property
     def ratio(self) -> float | None:
         """Ours by theirs. ``None``: there is nothing to compare with."""
-        if self.ours is None or self.theirs is None or self.theirs.median <= 0:
-            return None
-        return self.ours.median / self.theirs.median
+        return _ratio(self.ours, self.theirs, lambda figure: figure.median)
 
     @property
     def ratio_of_least(self) -> float | None:
         """As ``ratio``, of the fastest rounds."""
-        if self.ours is None or self.theirs is None or self.theirs.least <= 0:
-            return None
-        return self.ours.least / self.theirs.least
+        return _ratio(self.ours, self.theirs, lambda figure: figure.least)
 
     @property
     def ratio_of_cpu(self) -> float | None:
         """As ``ratio``, of processor time, which other work on the machine hardly touches."""
-        if self.ours is None or self.theirs is None or self.ours.cpu is None or not self.theirs.cpu:
-            return None
-        return self.ours.cpu / self.theirs.cpu
+        return _ratio(self.ours, self.theirs, lambda figure: figure.cpu)
+
+
+def _ratio(ours: Figure | None, theirs: Figure | None, part: Callable[[Figure], float | None]) -> float | None:
+    above = part(ours) if ours is not None else None
+    below = part(theirs) if theirs is not None else None
+    # A difference of two noisy times may come out as nothing, or less: that is no figure.
+    return None if above is None or below is None or above <= 0 or below <= 0 else above / below
 
 
 def at_most_times(what: str, ours: Figure, peer: str, theirs: Figure, times: float, note: str = "") -> Row:
     """A claim that ours costs at most ``times`` what theirs does."""
     row = Row(what=what, ours=ours, peer=peer, theirs=theirs, limit=f"≤ {times:g} × {peer}", note=note)
     if row.ratio is None:
-        raise ValueError(f"{what}: {peer} was measured as {theirs}, so that there is no ratio: measure more rounds")
+        raise BenchmarkError(
+            f"{what}: {ours} by {theirs} of {peer} is no ratio: the machine is too busy, or add --rounds"
+        )
     return replace(row, held=row.ratio <= times)
 
 
 def at_most(what: str, ours: Figure, limit: float, note: str = "") -> Row:
     """A claim that ours is at most ``limit``, in its own unit."""
+    if ours.median <= 0:
+        raise BenchmarkError(f"{what}: {ours} is no measure: the machine is too busy, or add --rounds")
     return Row(what=what, ours=ours, limit=f"≤ {number(limit)} {ours.unit}", held=ours.median <= limit, note=note)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -106,15 +105,14 @@ def with_table(page: str, table: str) -> str:
 
 
 def circumstances(scratch: Path, peers: Sequence[str], load_before: float) -> list[str]:
-    """Lines that say when, where and beside what was measured."""
-    versions = [f"{peer} {importlib.metadata.version(peer)}" for peer in peers]
+    """Lines that say when, where and beside what was measured. ``peers``: names with their versions."""
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     today = datetime.datetime.now(datetime.UTC).date()
     return [
         f"{today}, {_processor()}, {cores} cores, {memory:.0f} GB, Linux {platform.release()}, "
         f"stores on {_disk(scratch)}",
-        f"Python {platform.python_version()}, {', '.join(versions) or 'no peers'}",
+        f"Python {platform.python_version()}, {', '.join(peers) or 'no peers'}",
         f"load of the machine before {load_before:.1f}, after {os.getloadavg()[0]:.1f}",
     ]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.harness.command import Sample
+from benchmarks.harness.command import BenchmarkError, Sample
 from benchmarks.harness.numbers import Figure, Measured, figure, number, per_step
 from benchmarks.harness.rows import at_most, at_most_times, told
 
@@ -93,9 +93,16 @@ def test_what_is_only_told_is_never_called_held():
     assert told("cold", exactly(1.0), "doit", exactly(2.0)).held is None
 
 
-def test_a_peer_that_costs_nothing_gives_no_verdict():
-    with pytest.raises(ValueError, match="there is no ratio"):
-        at_most_times("cold", exactly(1.0), "joblib", exactly(0.0), 1.0)
+@pytest.mark.parametrize(("ours", "theirs"), [(1.0, 0.0), (1.0, -0.1), (-0.1, 1.0), (0.0, 1.0)])
+def test_a_cost_that_noise_has_made_nothing_or_less_gives_no_verdict(ours, theirs):
+    with pytest.raises(BenchmarkError, match="is no ratio"):
+        at_most_times("cold", exactly(ours), "joblib", exactly(theirs), 1.0)
+
+
+@pytest.mark.parametrize("ours", [0.0, -0.1])
+def test_a_time_that_noise_has_made_nothing_or_less_is_below_no_limit(ours):
+    with pytest.raises(BenchmarkError, match="is no measure"):
+        at_most("cached", exactly(ours, "ms/step"), 0.1)
 
 
 @pytest.mark.parametrize(

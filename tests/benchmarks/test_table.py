@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
+from benchmarks import upstream
 from benchmarks.__main__ import BENCHMARKS, PAGE, main
 from benchmarks.harness import shapes
 from benchmarks.harness.benchmark import Benchmark
@@ -16,6 +20,7 @@ from benchmarks.harness.command import Command, Sample, Workplace
 from benchmarks.harness.numbers import Figure, Measured
 from benchmarks.harness.rows import at_most, at_most_times, not_measured
 from benchmarks.harness.table import BEGIN, END, as_markdown, as_text, with_table
+from tests.executors.processes import eventually, marked
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,6 +86,28 @@ def test_a_claim_that_does_not_hold_ends_with_1(one_benchmark, tmp_path):
     assert main(["--only", "trial", "--scratch", str(tmp_path)]) == 1
 
 
+def test_a_stopped_benchmark_leaves_no_store_and_no_process(tmp_path):
+    (scratch := tmp_path / "scratch").mkdir()
+    mark = uuid.uuid4().hex
+    with open(tmp_path / "output", "wb") as output:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks", "--only", "waiter", "--scratch", str(scratch)],
+            cwd=ROOT,
+            env={**os.environ, "BENCH_MARK": mark},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        eventually(lambda: list(scratch.glob("*/store-*/*")), seconds=60)
+        running.terminate()
+        assert running.wait(timeout=60) == 128 + signal.SIGTERM
+    finally:
+        running.kill()
+        running.wait()
+    assert list(scratch.iterdir()) == []
+    eventually(lambda: not marked(mark, variable="BENCH_MARK"))
+
+
 def test_a_command_that_fails_ends_with_2_and_writes_no_table(one_benchmark, tmp_path, monkeypatch, capsys):
     (page := tmp_path / "page.md").write_text(f"{BEGIN}\nold\n{END}\n")
     monkeypatch.setattr("benchmarks.__main__.PAGE", page)
@@ -97,7 +124,13 @@ def judged(name):
         Measured(
             {
                 (command.label, command.size): [
-                    Sample(seconds=1.0 + command.size, cpu_seconds=command.size, max_rss_mb=50, said=said)
+                    # The bare interpreter, and an import alone, take less than all else.
+                    Sample(
+                        seconds=0.01 if command.label in ("bare", "import") else 1.0 + command.size,
+                        cpu_seconds=command.size,
+                        max_rss_mb=50,
+                        said=said,
+                    )
                 ]
                 for command in BENCHMARKS[name].commands()
             }
@@ -109,11 +142,12 @@ def judged(name):
 @pytest.mark.parametrize("peers", [shapes.PEERS, ()], ids=["beside all peers", "alone"])
 def test_every_row_can_be_made_from_what_its_commands_give(name, peers, monkeypatch):
     monkeypatch.setattr(shapes, "here", lambda: list(peers))
+    monkeypatch.setattr(upstream, "why_not", lambda: None if peers else "it is not installed")
     rows = judged(name)
     assert rows
     assert {row.peer for row in rows} & set(shapes.PEERS) <= set(peers)
-    # Nothing is claimed of independent steps but against a peer.
-    assert any(row.held is not None for row in rows) or (name == "independent" and not peers)
+    # Of independent steps something is claimed only against a peer, of upstream nothing.
+    assert any(row.held is not None for row in rows) or name == "upstream" or (name == "independent" and not peers)
 
 
 @pytest.mark.parametrize("shape", ["independent", "chain", "layered"])
@@ -135,6 +169,23 @@ def test_the_program_of_waiters_says_how_late_it_was(tmp_path):
     short = min(BENCHMARKS["waiter"].commands(), key=lambda command: command.size)
     late = Workplace(tmp_path, {}).measure(short).said["late"]
     assert late > 0
+
+
+def test_upstream_is_measured_only_where_it_was_installed_and_else_the_row_says_why(monkeypatch, tmp_path):
+    monkeypatch.setattr(upstream, "FOLDER", tmp_path)
+    assert upstream.commands() == []
+    assert upstream.rows(Measured({}))[0].note == "not measured here: it is not installed"
+    (tmp_path / "why-not").write_text("no Python\n")
+    assert upstream.rows(Measured({}))[0].note == "not measured here: no Python"
+
+
+def test_what_keeps_upstream_from_being_installed_is_told_in_one_line(tmp_path):
+    folder = tmp_path / "an environment"
+    script = ROOT / "benchmarks/install_upstream.sh"
+    tried = subprocess.run([script, folder, "/usr/bin/false"], capture_output=True, text=True, check=True)
+    reason = (folder / "why-not").read_text()
+    assert reason == "/usr/bin/false is no Python 3.12 that runs\n"
+    assert tried.stdout == f"upstream Marin is not measured here: {reason}"
 
 
 def test_the_command_line_names_every_benchmark():

@@ -9,14 +9,14 @@ from collections.abc import Callable
 MARK = "MARIN_TEST_MARK"
 
 
-def marked(mark: str) -> list[int]:
-    """Every process, also a zombie's heir or a daemon, that was started with ``MARK`` set to ``mark``."""
+def marked(mark: str, *, variable: str = MARK) -> list[int]:
+    """Every process, also a zombie's heir or a daemon, that was started with ``variable`` set to ``mark``."""
     found: list[int] = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 with open(f"/proc/{entry}/environ", "rb") as file:
-                    if f"{MARK}={mark}".encode() in file.read().split(b"\0"):
+                    if f"{variable}={mark}".encode() in file.read().split(b"\0"):
                         found.append(int(entry))
             except OSError:
                 continue
