@@ -10,8 +10,8 @@ from benchmarks.harness.rows import Row, at_most_times, told
 
 STEPS = 1_000
 
-FLOOR = "plain"
-"""The same files written by a loop, without any tool."""
+FLOORS = ("plain", "protocol")
+"""The same files written by a loop, without any tool; and with all that we do with the disk for a step, but no more."""
 
 DURABLE = "marin durable"
 
@@ -21,7 +21,7 @@ def commands() -> Sequence[Command]:
     found: list[Command] = []
     for size in (1, STEPS):
         found.append(shapes.marin("independent", size))
-        found += [shapes.peer(tool, "independent", size) for tool in (*shapes.here(), FLOOR)]
+        found += [shapes.peer(tool, "independent", size) for tool in (*shapes.here(), *FLOORS)]
         found.append(shapes.marin("independent", size, label=DURABLE, durable=True))
     return found
 
@@ -31,7 +31,7 @@ def rows(measured: Measured) -> Sequence[Row]:
     found: list[Row] = []
     ours = measured.per_step("marin", STEPS)
     what = f"{STEPS:,} independent, cold, not durable, per step"
-    for tool in (*shapes.here(), FLOOR):
+    for tool in (*shapes.here(), *FLOORS):
         theirs = measured.per_step(tool, STEPS)
         if tool == "joblib":
             found.append(at_most_times(what, ours, tool, theirs, 1.0))

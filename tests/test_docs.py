@@ -191,6 +191,10 @@ def _check_make(words: list[str]) -> None:
 
 def _check_python(words: list[str]) -> None:
     if words[0] == "-m":
+        if words[1].startswith("benchmarks"):
+            helped = subprocess.run([sys.executable, *words, "--help"], cwd=ROOT, capture_output=True, check=False)
+            assert helped.returncode == 0, f"{words} is wrong usage: {helped.stderr.decode()}"
+            return
         assert words[1] in ("pytest", "venv")
         for word in words[2:]:
             assert "/" not in word or (ROOT / word.partition("::")[0]).exists(), word

@@ -37,7 +37,7 @@ def marin(shape: str, size: int, *, label: str = "marin", durable: bool = False,
 
 
 def peer(tool: str, shape: str, size: int) -> Command:
-    """The same graph in another tool: ``joblib``, ``doit``, ``luigi``, or ``plain`` Python."""
+    """The same graph in ``joblib``, ``doit``, ``luigi``, or in one of the floors, ``plain`` and ``protocol``."""
     argv = program(f"{tool}_steps.py", shape, size, "{store}")
     if tool == "doit":
         given = (f"shape={shape}", f"size={size}", "store={store}")

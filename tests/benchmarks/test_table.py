@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import upstream
+from benchmarks import independent, upstream
 from benchmarks.__main__ import BENCHMARKS, PAGE, main
 from benchmarks.harness import shapes
 from benchmarks.harness.benchmark import Benchmark
@@ -155,9 +156,12 @@ def test_our_program_makes_the_graph_that_it_is_timed_for(shape, tmp_path):
     Workplace(tmp_path, {}).measure(shapes.marin(shape, 3))
 
 
-@pytest.mark.parametrize("shape", ["independent", "chain", "layered"])
-def test_plain_python_makes_as_many_files(shape, tmp_path):
-    Workplace(tmp_path, {}).measure(shapes.peer("plain", shape, 3))
+@pytest.mark.parametrize("floor", independent.FLOORS)
+def test_the_floors_make_as_many_files_and_do_nothing_the_second_time(floor, tmp_path):
+    workplace = Workplace(tmp_path, {})
+    cold = shapes.peer(floor, "independent", 3)
+    workplace.measure(cold)
+    workplace.measure(replace(cold, filled_by=cold))
 
 
 def test_the_program_of_processes_makes_its_steps(tmp_path):
