@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 import marin.errors
-from marin.execution import encoding
+from marin.execution import Artifact, ArtifactStep, encoding
 from marin.execution.catalog import Condition
 from marin.execution.fingerprint import SCHEME
 from marin.execution.planning import Decision
@@ -27,6 +27,7 @@ from marin.execution.provenance import capture
 from marin.execution.record import SCHEMA, Record, State
 from marin.execution.step_body import Entry
 from marin.storage.format import FORMAT
+from tests.execution.golden_values import recipes
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/reference"
@@ -197,9 +198,14 @@ def test_every_encoding_is_shown():
     assert encoding.encode({1}, "x") == {"set": [1]}
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Training(ArtifactStep[Artifact]):
+    lr: float
+
+
 def test_every_part_of_a_recipe_is_described():
-    code = (SOURCES / "execution/recipe.py").read_text()
-    parts = set(re.findall(r'payload\["(\w+)"\]', code)) | {"artifact_type", "deps"}
+    steps = [*recipes().values(), Training(name="checkpoints/poet", run="my_project:train", lr=0.1)]
+    parts = {part for step in steps for part in step.fingerprint().payload}
     assert set(rows(section(page("fingerprint-format.md"), "The recipe"))) == parts
 
 
