@@ -654,8 +654,16 @@ def test_the_recorded_digests_are_of_the_recorded_json():
     assert len(set(digests)) == len(digests) == len(golden_values.VALUES)
 
 
-STUB = '''"""Stands in for msgspec, which this Python does not have: nothing of it is used to take a fingerprint."""
+STUB = '''"""Stands in for msgspec, which this Python does not have: a fingerprint is the same without it."""
 ValidationError = ValueError
+
+class json:
+    class Encoder:
+        def __init__(self, order):
+            pass
+
+        def encode(self, value):
+            raise OverflowError
 '''
 
 
@@ -745,3 +753,20 @@ def test_text_forms_of_types_that_changed_between_pythons_are_one():
     assert alike(typing.Optional[int], int | None)  # noqa: UP045
     assert alike(int | str, str | int)
     assert encode(pathlib.Path, "config") == {"class": "pathlib:Path"}
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+        max_leaves=12,
+    )
+)
+def test_the_hashed_bytes_are_plain_sorted_json(encoded):
+    plain = json.dumps(encoded, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert canonical(encoded) == plain.encode()
+
+
+def test_every_character_is_hashed_as_plain_json_writes_it():
+    text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x11000)]))
+    assert canonical(text) == json.dumps(text, ensure_ascii=False).encode()

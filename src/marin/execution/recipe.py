@@ -64,7 +64,7 @@ def _changeable(step: ArtifactStep[Any]) -> dict[str, JSON]:
     parts: dict[str, JSON] = {}
     if step.run is not None and (config := _config(step)) is not None:
         parts["config"] = config
-    if fields := encode_fields(_own_fields(step), "fields", handle=_handle):
+    if (own := _own_fields(step)) and (fields := encode_fields(own, "fields", handle=_handle)):
         parts["fields"] = fields
     return parts
 
