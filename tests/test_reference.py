@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 import marin.errors
-from marin.execution import Artifact, ArtifactStep, encoding
+from marin.execution import Artifact, ArtifactStep, apply, encoding
 from marin.execution.catalog import Condition
 from marin.execution.fingerprint import SCHEME
 from marin.execution.planning import Decision
@@ -204,7 +204,11 @@ class Training(ArtifactStep[Artifact]):
 
 
 def test_every_part_of_a_recipe_is_described():
-    steps = [*recipes().values(), Training(name="checkpoints/poet", run="my_project:train", lr=0.1)]
+    steps = [
+        *recipes().values(),
+        Training(name="checkpoints/poet", run="my_project:train", lr=0.1),
+        apply("raw/x", "my_project:x"),
+    ]
     parts = {part for step in steps for part in step.fingerprint().payload}
     assert set(rows(section(page("fingerprint-format.md"), "The recipe"))) == parts
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from marin.errors import ConfigurationError
-from marin.execution import ArtifactStep, resolve
+from marin.execution import Artifact, ArtifactStep, resolve
 from marin.testing import assert_builds, assert_cached, plan_reasons
 from tests.execution.pipelines import Poems, poems, report
 
@@ -70,3 +70,13 @@ def test_a_dev_step_is_never_cached(marin_store):
 def test_nothing_can_not_be_asked_for(assertion, marin_store):
     with pytest.raises(ConfigurationError, match="give the handles"):
         assertion()
+
+
+def test_reasons_tell_changed_code(marin_store, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "verses.py").write_text("def write(config):\n    return None\n")
+    step = ArtifactStep(name="raw/verses", version="2026.07.01", run="verses:write")
+    marin_store.put(step, Artifact())
+    assert plan_reasons(step) == {"raw/verses@2026.07.01": "serve"}
+    (tmp_path / "verses.py").write_text("def write(config):\n    print(config)\n")
+    assert plan_reasons(step) == {"raw/verses@2026.07.01": "serve: code changed: verses.write (verses.py)"}

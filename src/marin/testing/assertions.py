@@ -50,7 +50,10 @@ def _listed(planned: Plan) -> str:
 
 
 def _reason(planned: PlannedStep) -> str:
-    told = [str(change) for change in planned.changes] + [str(note) for note in planned.notes]
+    told = [str(change) for change in planned.changes]
+    if planned.code_changes:
+        told.append(f"code changed: {', '.join(map(str, planned.code_changes))}")
+    told += map(str, planned.notes)
     if planned.decision is not Decision.SERVE:
         told.insert(0, str(planned.error) if planned.error is not None else planned.reason)
     return f"{planned.decision.value}: {'; '.join(told)}" if told else planned.decision.value

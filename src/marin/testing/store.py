@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from marin.errors import ConfigurationError
 from marin.execution.artifact import Artifact
+from marin.execution.code import code_of
 from marin.execution.console import reporting
 from marin.execution.graph import Step
 from marin.execution.lazy import ArtifactStep
@@ -137,4 +138,5 @@ def _build(step: Step, artifact: Artifact, files: Files, folder: str) -> Build:
         finished=timestamp(now),
         seconds=0.0,
         provenance={"made_by": "marin.testing"},
+        code=code_of(step.run) if step.run is not None else None,
     )
