@@ -6,7 +6,10 @@ BENCH  := $(VENV)-bench
 # Upstream Marin is measured where this runs. UPSTREAM_PYTHON=none leaves it out.
 UPSTREAM_PYTHON ?= python3.12
 
-.PHONY: demo test test-all check bench clean
+CHAOS_SECONDS ?= 1800
+CHAOS_SEED    ?= $(shell date +%s)
+
+.PHONY: demo test test-all chaos check bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/01_first_pipeline.py
@@ -16,6 +19,10 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# The chaos of make test, for longer and with another seed each time; a failure prints the seed.
+chaos: $(VENV)/.dev
+	$(BIN)/python -m pytest -q tests/chaos --chaos-seconds $(CHAOS_SECONDS) --chaos-seed $(CHAOS_SEED) $(PYTEST_ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check src tests examples benchmarks

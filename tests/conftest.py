@@ -6,3 +6,18 @@ settings.register_profile("marin", deadline=None, print_blob=True)
 settings.load_profile("marin")
 
 pytest.register_assert_rewrite("tests.executors.contract", "tests.storage.contract")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--chaos-seconds", type=float, help="how long tests/chaos disturbs its runners (default: 30)")
+    parser.addoption("--chaos-seed", type=int, help="which sequence of disturbances")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What a test has to say also if it passes, and with -q: its property ``summary``."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                for name, value in report.user_properties:
+                    if name == "summary":
+                        terminalreporter.write_line(value)

@@ -37,14 +37,26 @@ class Outcome:
 def write_whole(path: str, data: bytes) -> None:
     """Put ``data`` at ``path`` so that a reader sees the old file or the new one. One writer at a time."""
     scratch = f"{path}.new"
-    with open(scratch, "wb") as file:
-        file.write(data)
-    os.replace(scratch, path)
+    try:
+        with open(scratch, "wb") as file:
+            file.write(data)
+        os.replace(scratch, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(scratch)
+        raise
 
 
 def write_outcome(folder: str, outcome: Outcome) -> None:
-    """Tell how the step ended: whole or not at all."""
-    write_whole(os.path.join(folder, OUTCOME_FILE), msgspec.msgpack.encode(outcome))
+    """Tell how the step ended: whole or not at all. On a full disk in the room of the call, which is over."""
+    data = msgspec.msgpack.encode(outcome)
+    try:
+        write_whole(os.path.join(folder, OUTCOME_FILE), data)
+    except OSError:
+        for name in (CALL_FILE, PROGRESS_FILE, EXCEPTION_FILE):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, name))
+        write_whole(os.path.join(folder, OUTCOME_FILE), data)
 
 
 def read_outcome(folder: str) -> Outcome | None:

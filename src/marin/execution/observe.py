@@ -20,6 +20,7 @@ from marin.errors import (
 from marin.execution.artifact import Artifact, decode_result, encode_result
 from marin.execution.code import CodeReader
 from marin.execution.graph import Step, StepGraph
+from marin.execution.held_record import is_given_up
 from marin.execution.identity import ArtifactId
 from marin.execution.naming import class_name
 from marin.execution.planning import Observation
@@ -71,7 +72,8 @@ def observe_step(store: BuildStore, step: Step) -> Observation:
         error = fault if isinstance(fault, MarinError) else StoreError(f"{step.id}: {fault}")
         return Observation(record=record, fault=error)
     attempt = record.attempt if record is not None else None
-    return Observation(record=record, holder_is_gone=attempt is not None and is_dead_here(attempt.lease.owner))
+    gone = attempt is not None and (is_given_up(attempt.lease) or is_dead_here(attempt.lease.owner))
+    return Observation(record=record, holder_is_gone=gone)
 
 
 def read_record(store: BuildStore, id_: ArtifactId) -> Record | None:

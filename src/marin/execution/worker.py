@@ -6,6 +6,7 @@ executor's matter. SIGTERM becomes a ``KeyboardInterrupt`` in the main thread, s
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import io
 import os
@@ -77,7 +78,7 @@ def main(folder: str) -> int:
         ended = "interrupted" if isinstance(fault, KeyboardInterrupt) else "failed"
         outcome = Outcome(ended=ended, failure=Failure.from_exception(fault))
         _keep_exception(folder, fault)
-        print(outcome.failure.traceback if outcome.failure else "", file=sys.stderr)
+        _say(outcome.failure.traceback if outcome.failure else "")
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     progress.flush()
@@ -124,7 +125,13 @@ def _keep_exception(folder: str, fault: BaseException) -> None:
         with open(os.path.join(folder, job_files.EXCEPTION_FILE), "wb") as file:
             file.write(data)
     except BaseException as unpicklable:  # noqa: BLE001  # pickling runs the exception's own code
-        print(f"marin: {type(fault).__name__} is told by its text only: {unpicklable}", file=sys.stderr)
+        _say(f"marin: {type(fault).__name__} is told by its text only: {unpicklable}")
+
+
+def _say(text: str) -> None:
+    """Into the log, if that can be written: the supervisor is told in any case."""
+    with contextlib.suppress(OSError, ValueError):  # a full disk; a stream that the step has closed
+        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
