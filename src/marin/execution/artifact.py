@@ -18,7 +18,7 @@ from marin.errors import ArtifactTypeError, OutputError
 A = TypeVar("A", bound="Artifact")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Artifact:
     """What a step made. Subclass it as a frozen dataclass; the fields are kept as JSON in the record.
 
@@ -29,6 +29,23 @@ class Artifact:
     fingerprint_name: ClassVar[str] = "marin.Artifact"
 
     path: str = field(init=False, default="", compare=False)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # @dataclass would print whole lists, and secrets; it keeps what it finds.
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = Artifact.__repr__
+
+    def __repr__(self) -> str:
+        # Here and below: what only people at a screen need costs others no import.
+        from marin.execution.abbreviation import abbreviated_fields  # noqa: PLC0415
+
+        return abbreviated_fields(self, [spec.name for spec in dataclasses.fields(self) if spec.repr])
+
+    def _repr_html_(self) -> str | None:
+        from marin.execution.html import artifact_html  # noqa: PLC0415
+
+        return artifact_html(self)
 
     def __fspath__(self) -> str:
         """``path``, so that an artifact is accepted wherever a path is: ``Path(poems, "0.txt")``."""

@@ -21,13 +21,16 @@ from marin.execution.redaction import redact_text, redact_values, redacted_paylo
 Step = ArtifactStep[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StepGraph:
     """Steps by id, every step after its dependencies; and which of them were asked for."""
 
     steps: dict[ArtifactId, Step]
     deps: Mapping[ArtifactId, tuple[ArtifactId, ...]]
     targets: tuple[ArtifactId, ...]
+
+    def __repr__(self) -> str:
+        return f"StepGraph({len(self.steps):,} steps for {', '.join(map(str, self.targets[:3]))})"
 
     def dependents(self) -> dict[ArtifactId, list[ArtifactId]]:
         """Who reads each step directly."""

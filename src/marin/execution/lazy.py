@@ -127,6 +127,11 @@ class ArtifactStep(Generic[T]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}[{self.artifact_type.__name__}]({self.id})"
 
+    def _repr_html_(self) -> str | None:
+        from marin.execution.html import handle_html  # noqa: PLC0415  # only notebooks ask for it
+
+        return handle_html(self)
+
     @property
     def id(self) -> ArtifactId:
         return self._id  # type: ignore[attr-defined]  # set in __post_init__; not a field

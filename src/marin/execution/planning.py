@@ -87,7 +87,7 @@ class Observation:
         return None if self.record is None else self.record.build
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PlannedStep:
     """One step of a plan.
 
@@ -106,17 +106,31 @@ class PlannedStep:
     build: Build | None = None
     error: MarinError | None = None
 
+    def __repr__(self) -> str:
+        return f"PlannedStep({self.decision.value} {self.id}: {self.reason})"
+
     @property
     def id(self) -> ArtifactId:
         return self.step.id
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """One decision for each step, dependencies first."""
 
     graph: StepGraph
     steps: Mapping[ArtifactId, PlannedStep]
+
+    def __repr__(self) -> str:
+        # Here and below: what only people at a screen need, and which needs this module.
+        from marin.execution.plan_text import summary  # noqa: PLC0415
+
+        return f"Plan({summary(self)})"
+
+    def _repr_html_(self) -> str | None:
+        from marin.execution.html import plan_html  # noqa: PLC0415
+
+        return plan_html(self)
 
     def of(self, decision: Decision) -> list[PlannedStep]:
         return [planned for planned in self.steps.values() if planned.decision is decision]

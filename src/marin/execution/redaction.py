@@ -95,7 +95,7 @@ def redact_values(value: Any, secrets: Iterable[str] = ()) -> Any:
     if isinstance(value, dict | Mapping):
         return {
             key: REDACTED
-            if isinstance(inner, str) and inner and _is_secret_key(str(key))
+            if isinstance(inner, str) and inner and is_secret_key(str(key))
             else redact_values(inner, secrets)
             for key, inner in cast("Mapping[Any, Any]", value).items()
         }
@@ -113,8 +113,13 @@ def redacted_payload(payload: Mapping[str, Any], secrets: Iterable[str] | None =
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_secret_key(key: str) -> bool:
-    return _SECRET_KEY.search(_words(key)) is not None
+def is_secret_key(name: str) -> bool:
+    """Whether what a config calls ``name`` is a secret.
+
+    >>> is_secret_key("hf_token"), is_secret_key("eos_token")
+    (True, False)
+    """
+    return _SECRET_KEY.search(_words(name)) is not None
 
 
 def _words(name: str) -> str:
