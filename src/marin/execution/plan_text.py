@@ -103,7 +103,7 @@ def summary(plan: Plan) -> str:
     total = len(plan.steps)
     if total and counts[Decision.SERVE] + counts[Decision.SKIP] == total:
         return f"{_all(total)} cached{' or not needed' if counts[Decision.SKIP] else ''}: nothing to build"
-    parts = [f"{count} {_SUMMARY[decision]}" for decision, count in counts.items() if count]
+    parts = [f"{count:,} {_SUMMARY[decision]}" for decision, count in counts.items() if count]
     return f"{_steps(total)}: {', '.join(parts) or 'nothing to do'}"
 
 
