@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from marin.execution.code_changes import CODE_SCHEME, RecordedCode, RecordedModule
 from marin.execution.identity import parse_artifact_id
 from marin.execution.record import record_path
 from marin.storage.local import LocalStore
@@ -142,6 +143,21 @@ def test_show_tells_all_and_no_secrets(tmp_path: Path, store: LocalStore):
     assert json.loads(as_json.stdout)["fingerprint"] == "1:abcdef0123456789"
     for secret in ("hunter2222", "s3cr3t-value"):
         assert secret not in done.stdout + as_json.stdout
+
+
+def test_show_names_the_code_that_an_artifact_was_built_with(tmp_path: Path, store: LocalStore):
+    definitions = {"clean": "function:00112233aabbccdd", "LIMIT": "constant:0123456789abcdef"}
+    code = RecordedCode(
+        scheme=CODE_SCHEME,
+        modules={"poems.helpers": RecordedModule(file="poems/helpers.py", definitions=definitions)},
+        distributions={"numpy": "2.1.0"},
+        unknown={"poems.fast": "fast.so has no source"},
+    )
+    put(store, "model@2026.07.01", build(code=code))
+    shown = marin(tmp_path, "show", "model@2026.07.01").stdout
+    assert "  code\n    poems.helpers: clean, LIMIT\n" in shown
+    assert "  packages\n    numpy: 2.1.0\n" in shown
+    assert "  no source\n    poems.fast: fast.so has no source\n" in shown
 
 
 def test_show_of_what_is_being_built_or_failed_says_by_whom_and_why(tmp_path: Path, store: LocalStore):

@@ -106,6 +106,19 @@ def test_a_cell_reaches_the_modules_of_the_project(notebook, project):
     assert told(before, code_of(notebook.train)) == ["helpers.clean (verse/helpers.py)"]
 
 
+def test_a_class_of_a_cell_is_found_by_its_methods(notebook):
+    notebook.run("class Trainer:\n    def __call__(self, config): return config")
+    assert names(code_of(notebook.Trainer())) == {"__main__.Trainer"}
+    assert names(code_of(notebook.Trainer)) == {"__main__.Trainer"}
+
+
+def test_what_else_linecache_holds_is_no_matter(notebook):
+    linecache.cache[notebook] = (1, None, ["x"], "x")
+    linecache.getlines(__file__)
+    notebook.run("def train(config): return 1")
+    assert names(code_of(notebook.train)) == {"__main__.train"}
+
+
 def test_a_broken_cell_is_no_matter(notebook):
     notebook.run("def train(config): return 1")
     before = code_of(notebook.train)

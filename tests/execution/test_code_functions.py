@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from marin.execution import remote
+from marin.execution import apply, remote
 from marin.execution.code import CodeReader, code_of
 from marin.execution.code_changes import CodeChange, code_changes
 from tests.execution.projects import names
@@ -158,6 +158,19 @@ def test_a_function_is_found_in_a_file_that_was_edited_since(factory, project):
 def test_where_a_step_runs_is_no_code(factory):
     assert code_of(remote(factory.clean, resources="cuda:0")) == code_of(factory.clean)
     assert code_of("verse.factory:clean") == code_of(factory.clean)
+
+
+def test_a_function_that_is_applied_to_inputs_counts_as_itself(factory):
+    for function in (factory.clean, "verse.factory:clean", remote(factory.clean)):
+        assert code_of(apply("raw/poem", function, c=1).run) == code_of(factory.clean)
+
+
+def test_a_class_without_methods_counts_and_one_made_in_a_function_counts_with_that(project):
+    inner = "    class Inner:\n        def run(self, c): return c\n    return Inner\n"
+    project.write(verse__init="", verse__steps=f"class Words:\n    size = 1\ndef make():\n{inner}")
+    module = project.load("verse.steps")
+    assert names(code_of(module.Words)) == {"verse.steps.Words"}
+    assert names(code_of(module.make())) == {"verse.steps.make"}
 
 
 def made_by_exec():

@@ -240,6 +240,18 @@ def test_build_calls_of_a_pipeline_and_their_literals_do_not_count(project):
     assert project.told_after(rhymes__steps=text.replace("2026.07.01", "2026.07.02")) == []
 
 
+def test_handles_in_containers_of_a_sweep_do_not_count(project):
+    text = """
+    from marin.execution import ArtifactStep
+    rates = {rate: [(ArtifactStep(name="a/b", version="2026.07.01", run="x:y"), 3e-4)] for rate in (1, 2)}
+    def train(config): return rates
+    """
+    project.write(rhymes__init="", rhymes__steps=text)
+    assert names(project.code()) == {"rhymes.steps.train", "rhymes.steps.rates"}  # not loaded: nobody knows
+    project.load("rhymes.steps")
+    assert names(project.code()) == {"rhymes.steps.train"}
+
+
 def test_an_installed_package_counts_by_its_version_and_not_by_what_is_used_of_it(project):
     project.write(rhymes__init="", rhymes__steps="import json, pytest\ndef train(c): return pytest.raises, json.loads")
     code = project.code()

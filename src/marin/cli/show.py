@@ -101,6 +101,10 @@ def _build_facts(store: LocalStore, entry: Entry, build: Build) -> Iterator[tupl
     yield "runtime", build.runtime_args
     yield "result", build.result
     yield "provenance", build.provenance
+    if build.code is not None:
+        yield "code", {name: ", ".join(module.definitions) for name, module in build.code.modules.items()}
+        yield "packages", build.code.distributions
+        yield "no source", build.code.unknown
 
 
 def _fingerprint(build: Build) -> str:

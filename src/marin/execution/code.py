@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from marin.execution.code_changes import CODE_SCHEME, CodeChange, RecordedCode, RecordedModule, code_changes
-from marin.execution.code_entry import entries_of
+from marin.execution.code_entry import entries_of, unwrapped
 from marin.execution.code_reach import Reach, Sources, reach_of
 from marin.execution.lazy import StepFunction
 from marin.execution.naming import describe
@@ -64,6 +64,7 @@ class CodeReader:
         return () if recorded is None else code_changes(recorded, self._reached(function).code)
 
     def _reached(self, function: StepFunction) -> _Reached:
+        function = unwrapped(function)
         known = self._by_function.get(id(function))
         if known is None:
             known = self._by_function[id(function)] = (function, self._read(function))
@@ -80,7 +81,7 @@ class CodeReader:
                 reach = reach_of(self._sources, entries)
                 known = self._by_entries[key] = _Reached(_recorded(reach), frozenset(reach.packages), entries)
         except Exception as fault:  # noqa: BLE001
-            reason = {describe(function): f"{type(fault).__name__}: {fault}"}
+            reason = {function if isinstance(function, str) else describe(function): f"{type(fault).__name__}: {fault}"}
             return _Reached(RecordedCode(scheme=CODE_SCHEME, unknown=reason), frozenset(), ())
         return known
 

@@ -7,6 +7,7 @@ it. ``ast.dump`` is not stable enough: new fields of nodes appear in it with eac
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
@@ -23,11 +24,8 @@ def syntax_digest(nodes: Iterable[ast.AST]) -> str:
     >>> syntax_digest([one]) == syntax_digest([other])
     True
     """
-    hashed = hashlib.sha256()
-    for token in _tokens(nodes):
-        hashed.update(token.encode())
-        hashed.update(b"\n")  # in no token
-    return hashed.hexdigest()[:_DIGITS]
+    # No token has a line end.
+    return hashlib.sha256("".join(f"{token}\n" for token in _tokens(nodes)).encode()).hexdigest()[:_DIGITS]
 
 
 def is_without_effect(statement: ast.AST) -> bool:
@@ -36,49 +34,53 @@ def is_without_effect(statement: ast.AST) -> bool:
     return constant or isinstance(statement, ast.Pass)
 
 
-def _tokens(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    # A stack instead of recursion: a long sum is as deep as it is long.
-    stack: list[Any] = list(reversed(list(nodes)))
+def _tokens(nodes: Iterable[ast.AST]) -> list[str]:
+    tokens: list[str] = []
+    # A stack instead of recursion: a long sum is as deep as it is long. A text on it is a token already.
+    stack: list[Any] = list(nodes)[::-1]
     while stack:
         item = stack.pop()
-        if isinstance(item, _Mark):
-            yield item
-        elif isinstance(item, ast.Constant):
-            yield _constant(item.value)
-        elif isinstance(item, ast.AST):
-            yield f"({type(item).__name__}"
-            stack.append(_END)
-            for name, value in reversed(list(_fields(item))):
-                stack += (value, _Mark(f".{name}"))
-        elif isinstance(item, list):
-            yield "["
-            stack.append(_END)
-            stack.extend(reversed(cast("list[Any]", item)))
+        if type(item) is str:
+            tokens.append(item)
+        elif type(item) is ast.Constant:
+            tokens.append(_constant(item.value))
         else:
-            yield _constant(item)
+            stack.append(")")
+            if type(item) is list:
+                tokens.append("[")
+                stack.extend(map(_part, reversed(cast("list[Any]", item))))
+            else:
+                tokens.append(f"({type(item).__name__}")
+                for mark, value in reversed(list(_fields(item))):
+                    stack += (_part(value), mark)
+    return tokens
 
 
-class _Mark(str):
-    """Punctuation, as opposed to text of the code."""
-
-    __slots__ = ()
+def _part(value: object) -> Any:
+    return value if isinstance(value, ast.AST | list) else _constant(value)
 
 
-_END = _Mark(")")
+@functools.cache
+def _names(kind: type[ast.AST]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, f".{name}") for name in kind._fields if name not in _NO_MEANING)
 
 
 def _fields(node: ast.AST) -> Iterator[tuple[str, Any]]:
-    for name, value in ast.iter_fields(node):
-        if name in _NO_MEANING:
+    for name, mark in _names(type(node)):
+        value = getattr(node, name, None)
+        if value is None:
             continue
-        if isinstance(node, ast.JoinedStr):
-            value = _joined(node.values)
-        elif isinstance(value, list):
-            value = [part for part in cast("list[Any]", value) if not is_without_effect(part)]
+        if type(value) is list:
+            parts = cast("list[Any]", value)
+            value = (
+                _joined(parts)
+                if isinstance(node, ast.JoinedStr)
+                else [part for part in parts if not is_without_effect(part)]
+            )
         # What a Python does not have yet, and what is not used, looks alike.
-        if value is None or value == [] or (isinstance(value, ast.JoinedStr) and not value.values):
+        if value == [] or (type(value) is ast.JoinedStr and not value.values):
             continue
-        yield name, value
+        yield mark, value
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:

@@ -10,7 +10,6 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, TypeAlias, cast
 
 from marin.execution.lazy import ArtifactStep
-from marin.execution.remote import RemoteFunction
 
 MOST_OBJECTS = 1_000
 """So many objects below one step function are looked at: it may be bound to something large."""
@@ -49,12 +48,18 @@ def entries_of(function: Any) -> tuple[Entry, ...]:
 
     Closures and bound arguments count by the functions and classes among them; their values are in the fingerprint.
     """
-    if isinstance(function, RemoteFunction):
-        function = function.function
+    function = unwrapped(function)
     if isinstance(function, str):
         module, _, qualname = function.partition(":")
         return (NamedEntry(module, qualname),)
     return tuple(_entries(function))
+
+
+def unwrapped(function: Any) -> Any:
+    """The author's function, or its name, in what Marin wraps around it (``remote``, ``apply``)."""
+    while type(function).__module__.startswith("marin.execution.") and hasattr(function, "function"):
+        function = function.function
+    return function
 
 
 def _entries(function: Any) -> Iterator[Entry]:
@@ -82,8 +87,19 @@ def _entry(value: Any) -> Entry | None:
         return None
     if isinstance(value, BuiltinFunctionType):
         return NamedEntry(str(value.__module__), value.__qualname__)
-    named = value if isinstance(value, type) else type(value)
-    return None if named.__module__ == "builtins" else NamedEntry(named.__module__, named.__qualname__)
+    named: type = value if isinstance(value, type) else type(value)
+    return None if named.__module__ == "builtins" else _entry_of_class(named)
+
+
+def _entry_of_class(cls: type) -> Entry:
+    """By one of its methods: that knows the file, or the cell, which the name of a module in memory does not."""
+    for name, value in vars(cls).items():
+        if isinstance(value, FunctionType) and value.__globals__.get("__name__") == cls.__module__:
+            code = value.__code__
+            written = code.co_filename != "<string>" and "<locals>" not in code.co_qualname
+            if written and code.co_qualname == f"{cls.__qualname__}.{name}":
+                return CodeEntry(code, value.__globals__)
+    return NamedEntry(cls.__module__, cls.__qualname__)
 
 
 def _parts(value: Any, *, called: bool) -> Iterator[Any]:

@@ -122,9 +122,10 @@ class ModuleSyntax:
 
     def _function_node(self, code: CodeType) -> Function | ast.Lambda | None:
         if self._functions is None:
-            self._functions = {}
+            functions: dict[str, list[Function | ast.Lambda]] = {}
             for qualname, node in _functions(self._tree):
-                self._functions.setdefault(qualname, []).append(node)
+                functions.setdefault(qualname, []).append(node)
+            self._functions = functions
         candidates = self._functions.get(qualname_of(code), [])
         if len(candidates) == 1:
             return candidates[0]

@@ -46,11 +46,13 @@ class Sources:
 
     def place(self, name: str) -> Place:
         """Where the module called ``name`` comes from."""
-        name = module_name(name)
-        found = self._places.get(name)
+        own = module_name(name)
+        found = self._places.get(own)
+        if found is None and own != name and (loaded := loaded_namespace(name)) is not None:
+            return self.of_namespace(loaded)  # the script, which others may not find under its own name
         if found is None:
-            parent = name.rpartition(".")[0]
-            found = self._places[name] = find_place(name, self.place(parent) if parent else None)
+            parent = own.rpartition(".")[0]
+            found = self._places[own] = find_place(own, self.place(parent) if parent else None)
         return found
 
     def of_namespace(self, namespace: Mapping[str, Any]) -> Place:
@@ -260,11 +262,12 @@ def _holds_handle(module: SourceModule, unit: ModuleSyntax, name: str) -> bool:
     return bool(calls) and all(_makes_handle(unit, call) for call in calls)
 
 
-def _is_handle(value: Any) -> bool:
+def _is_handle(value: Any, depth: int = 3) -> bool:
+    """A handle, or a container with one, such as those of a sweep."""
     if isinstance(value, dict):
         value = list(cast("dict[Any, Any]", value).values())
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(isinstance(inner, ArtifactStep) for inner in cast("list[Any]", value))
+    if isinstance(value, list | tuple | set | frozenset) and depth:
+        return any(_is_handle(inner, depth - 1) for inner in cast("list[Any]", value))
     return isinstance(value, ArtifactStep)
 
 

@@ -161,8 +161,10 @@ def cells_of(file: str, namespace: Mapping[str, Any]) -> dict[str, ModuleSyntax]
     own = "".join(linecache.getlines(file))
     if not own or file in ("<string>", "<stdin>"):  # names that many texts share
         return {}
-    kept = {name: entry for name, entry in list(linecache.cache.items()) if _kin(name) == _kin(file)}
-    texts = {name: "".join(entry[2]) for name, entry in kept.items() if len(entry) == 4 and not os.path.exists(name)}
+    cache: dict[Any, Any] = linecache.cache  # newer Pythons keep more in it than files by name
+    kept = {name: entry for name, entry in list(cache.items()) if isinstance(name, str) and len(entry) == 4}
+    cells = [name for name in kept if _kin(name) == _kin(file) and not os.path.exists(name)]
+    texts = {name: "".join(kept[name][2]) for name in cells}
     texts.setdefault(file, own)
     # A cell that is run again keeps its place in linecache; IPython's history knows better.
     history = namespace.get("In")
