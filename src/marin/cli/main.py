@@ -16,6 +16,7 @@ EXIT_FAILED = 1
 COMMANDS = {
     "run": "build what a script describes",
     "plan": "say what a run would do, and why; write nothing",
+    "why": "explain why a step would be built, served or refused",
     "ls": "list what is in the store",
     "show": "tell all that is known about an artifact",
     "path": "print where an artifact's data lies",
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(argv: Sequence[str]) -> int:
     name = argv[0] if argv else ""
     script_arguments: Sequence[str] = ()
-    if name in ("run", "plan") and "--" in argv:
+    if name in ("run", "plan", "why") and "--" in argv:
         cut = argv.index("--")
         argv, script_arguments = argv[:cut], argv[cut + 1 :]
     parser = parser_of(name)

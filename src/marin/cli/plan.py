@@ -12,13 +12,8 @@ example:
 from __future__ import annotations
 
 import argparse
-import contextlib
-from types import ModuleType
 
-from marin.cli.script import module_targets, run_script
-from marin.cli.script_arguments import add_script_arguments, around_script
-from marin.execution.build_context import build_context
-from marin.execution.runner import TargetsCaptured, capture_targets
+from marin.cli.script_arguments import add_script_arguments, described_targets
 from marin.experiment.main import add_plan_arguments, print_plan, run_options_of
 
 
@@ -30,11 +25,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Carry out the command. Returns the exit code."""
-    module: ModuleType | None = None
-    with around_script(arguments) as codex, capture_targets() as caught, build_context(codex):
-        with contextlib.suppress(TargetsCaptured):  # then we know what we came for
-            module = run_script(arguments.script, arguments.script_arguments)
-    handles = caught.handles
-    if not handles and module is not None:
-        handles = module_targets(module, arguments.script)
+    handles = described_targets(arguments)
     return print_plan(handles, run_options_of(arguments), as_json=arguments.json)

@@ -1,4 +1,4 @@
-"""What ``marin run`` and ``marin plan`` have in common: their options, and how these reach the script."""
+"""What the commands that take a script have in common: their options, and how these reach the script."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import contextlib
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from types import ModuleType
 
-from marin.execution.build_context import VersionCodex
+from marin.cli.script import module_targets, run_script
+from marin.execution.build_context import VersionCodex, build_context
+from marin.execution.graph import Step
 from marin.execution.options import run_options
+from marin.execution.runner import TargetsCaptured, capture_targets
 from marin.experiment.main import JSON_HELP, Launch, codex_of, launched, run_options_of
 
 
 def add_script_arguments(parser: argparse.ArgumentParser) -> None:
     """Add SCRIPT and its output's form."""
     parser.add_argument(
-        "script", metavar="SCRIPT", type=_script, help="a Python file; its own arguments follow after --"
+        "script", metavar="SCRIPT", type=script_file, help="a Python file; its own arguments follow after --"
     )
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
 
@@ -34,7 +38,22 @@ def around_script(arguments: argparse.Namespace) -> Generator[VersionCodex]:
         yield codex_of(arguments, "dev")
 
 
-def _script(text: str) -> Path:
+def described_targets(arguments: argparse.Namespace) -> list[Step]:
+    """The handles that a run of the script would make, without running them.
+
+    Of a script that calls ``run`` or ``resolve`` itself, those of the first call.
+    """
+    module: ModuleType | None = None
+    with around_script(arguments) as codex, capture_targets() as caught, build_context(codex):
+        with contextlib.suppress(TargetsCaptured):  # then we know what we came for
+            module = run_script(arguments.script, arguments.script_arguments)
+    if not caught.handles and module is not None:
+        return module_targets(module, arguments.script)
+    return caught.handles
+
+
+def script_file(text: str) -> Path:
+    """The type of a SCRIPT argument."""
     path = Path(text)
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"there is no file {text!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -137,7 +137,7 @@ def find(store: BuildStore, text: str) -> Entry:
     ``NAME`` alone means its newest fixed version, else ``dev``, else another mutable one. Raises ``NotBuiltError``
     that says what there is instead.
     """
-    name, version = _parse(text)
+    name, version = parse_reference(text)
     if version is not None:
         entry = read_entry(store, ArtifactId(name, version))
         if entry is None:
@@ -149,12 +149,56 @@ def find(store: BuildStore, text: str) -> Entry:
     return found[0]
 
 
+def parse_reference(text: str) -> tuple[str, str | None]:
+    """Name and version of ``NAME@VERSION`` or ``NAME/VERSION``; of ``NAME`` alone the version is ``None``.
+
+    >>> parse_reference("raw/poems@dev"), parse_reference("raw/poems/2026.07.01"), parse_reference("raw/poems")
+    (('raw/poems', 'dev'), ('raw/poems', '2026.07.01'), ('raw/poems', None))
+    """
+    if "@" in text:
+        id_ = parse_artifact_id(text)
+        return id_.name, id_.version
+    text = text.strip("/")
+    name, slash, version = text.rpartition("/")
+    if slash and _is_version(version, name):
+        return checked_name(name), version
+    return checked_name(text), None
+
+
+def named_step(ids: Iterable[ArtifactId], text: str, *, where: str) -> ArtifactId:
+    """The one of ``ids`` that NAME[@VERSION] means, as ``find`` would choose. ``where`` they are is for the message.
+
+    >>> named_step([ArtifactId("raw", "dev"), ArtifactId("raw", "2026.07.01")], "raw", where="pipeline.py").version
+    '2026.07.01'
+    """
+    name, version = parse_reference(text)
+    described = list(ids)
+    of_name = newest_first(id_.version for id_ in described if id_.name == name)
+    if of_name and version in (None, *of_name):
+        return ArtifactId(name, version or of_name[0])
+    if of_name:
+        raise NotBuiltError(f"{where} describes {name}@{of_name[0]}, not {text}")
+    near = _near(name, {id_.name: None for id_ in described})
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"'marin plan {where}' shows what it describes"
+    raise NotBuiltError(f"{where} describes no step {text}. {hint}")
+
+
 def versions(store: BuildStore, name: str) -> list[str]:
     """The versions of ``name`` that have a record: fixed ones from new to old, then ``dev``, then other such ones."""
     known = [version.rstrip("/") for version in store.list(name) if version.endswith("/")]
     known = [
         version for version in known if _is_version(version, name) and store.read(record_path(f"{name}/{version}"))
     ]
+    return newest_first(known)
+
+
+def newest_first(known: Iterable[str]) -> list[str]:
+    """Fixed versions from new to old, then ``dev``, then other mutable ones.
+
+    >>> newest_first(["anna-dev", "dev", "2026.07.01.9", "2026.07.01.10"])
+    ['2026.07.01.10', '2026.07.01.9', 'dev', 'anna-dev']
+    """
+    known = list(known)
     fixed = sorted((version for version in known if not is_mutable(version)), key=version_order, reverse=True)
     return fixed + sorted(
         (version for version in known if is_mutable(version)), key=lambda version: (version != "dev", version)
@@ -252,17 +296,6 @@ def _entry(store: BuildStore, folder: str) -> Entry | None:
     return read_entry(store, id_)
 
 
-def _parse(text: str) -> tuple[str, str | None]:
-    if "@" in text:
-        id_ = parse_artifact_id(text)
-        return id_.name, id_.version
-    text = text.strip("/")
-    name, slash, version = text.rpartition("/")
-    if slash and _is_version(version, name):
-        return checked_name(name), version
-    return checked_name(text), None
-
-
 def _is_version(text: str, name: str) -> bool:
     try:
         checked_version(text, name)
@@ -279,8 +312,12 @@ def _not_there(store: BuildStore, name: str, version: str | None) -> str:
     known = list(dict.fromkeys(entry.id.name for entry in entries(store)))
     if not known:
         return f"{wanted} is not in {place}: nothing has been built there. Is it the right --prefix?"
+    if near := _near(name, known):
+        return f"{wanted} is not in {place}. Did you mean {' or '.join(near)}?"
+    return f"{wanted} is not in {place}. 'marin ls' shows what is there"
+
+
+def _near(name: str, known: Collection[str]) -> list[str]:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     near += [other for other in known if other not in near and name in other.split("/")]
-    if near:
-        return f"{wanted} is not in {place}. Did you mean {' or '.join(near[:3])}?"
-    return f"{wanted} is not in {place}. 'marin ls' shows what is there"
+    return near[:3]

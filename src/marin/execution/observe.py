@@ -26,6 +26,7 @@ from marin.execution.naming import class_name
 from marin.execution.planning import Observation
 from marin.execution.record import (
     MANIFEST_NAME,
+    PINNED_BUILD,
     Build,
     Record,
     RecordedFingerprint,
@@ -121,7 +122,7 @@ def pinned_build(step: Step, pin: str) -> Build:
         typed_artifact(step, build, f"record at {path}")
         inner = build.source or (path if build.data == "." else f"{path}/{build.data}")
         return msgspec.structs.replace(build, source=inner, data=inner)
-    return described_build(step, path, {}, build_id="pinned")
+    return described_build(step, path, {}, build_id=PINNED_BUILD)
 
 
 def foreign_build(path: str) -> tuple[Record, Build] | None:

@@ -125,7 +125,7 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
     return {
         "targets": [str(id_) for id_ in plan.graph.targets],
         "summary": {decision.value: len(plan.of(decision)) for decision in Decision},
-        "steps": [_step_as_json(step) for step in plan.steps.values()],
+        "steps": [step_as_json(step) for step in plan.steps.values()],
     }
 
 
@@ -140,7 +140,8 @@ def change_as_json(change: Change) -> dict[str, Any]:
     }
 
 
-def _step_as_json(planned: PlannedStep) -> dict[str, Any]:
+def step_as_json(planned: PlannedStep) -> dict[str, Any]:
+    """One step of a plan."""
     return {
         "step": str(planned.id),
         "name": planned.id.name,

@@ -32,6 +32,8 @@ RECORD_NAME = ".artifact.json"
 BUILDS_FOLDER = ".builds"
 LOGS_FOLDER = ".logs"
 MANIFEST_NAME = ".manifest.json"
+PINNED_BUILD = "pinned"
+"""The build id of bare data that a pin names."""
 
 
 class State(StrEnum):

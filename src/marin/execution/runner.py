@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -35,7 +35,7 @@ from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
 from marin.execution.observe import build_url, observe, observe_step, typed_artifact
 from marin.execution.options import RunOptions, ambient_options, is_durable
-from marin.execution.planning import Decision, Plan, make_plan
+from marin.execution.planning import Decision, Observation, Plan, make_plan
 from marin.execution.redaction import secret_values
 from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import check_sendable
@@ -111,9 +111,26 @@ def load(handle: ArtifactStep[T], *, options: RunOptions | None = None) -> T:
 
 def plan(*handles: Step, options: RunOptions | None = None) -> Plan:
     """What ``run`` would do, and why. Writes nothing."""
+    return examine(*handles, options=options).plan
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A plan, and what it was made from."""
+
+    plan: Plan
+    observed: Mapping[ArtifactId, Observation]
+    prefix: Prefix
+    store: LocalStore
+
+
+def examine(*handles: Step, options: RunOptions | None = None) -> Examined:
+    """What ``run`` would do, with what the store says of each step. Writes nothing."""
     options = options or ambient_options()
-    _, store = _open(options)
-    return _plan(store, lower(*handles), options)
+    prefix, store = _open(options)
+    graph = lower(*handles)
+    observed = observe(store, graph)
+    return Examined(make_plan(graph, observed, only=_only(graph, options.only)), observed, prefix, store)
 
 
 class _More(TypedDict, total=False):
@@ -169,8 +186,9 @@ def run(
         capture.handles.extend(handles)
         raise TargetsCaptured
     options = options or ambient_options()
-    prefix, store = _open(options)
-    planned = _plan(store, lower(*handles), options)
+    examined = examine(*handles, options=options)
+    planned, prefix, store = examined.plan, examined.prefix, examined.store
+    del examined  # a run need not keep the records of what it makes anew
     shown = one_at_a_time(reporter or default_reporter())
     shown.planned(planned, prefix=prefix.location, origin=prefix.origin, hint=prefix.hint)
     executor = executor or LocalExecutor()
@@ -206,11 +224,6 @@ def run(
 def _open(options: RunOptions) -> tuple[Prefix, LocalStore]:
     prefix = resolve_prefix(options.prefix, environ=os.environ, cwd=working_folder())
     return prefix, open_store(prefix.location, durable=is_durable(options, os.environ))
-
-
-def _plan(store: LocalStore, graph: StepGraph, options: RunOptions) -> Plan:
-    only = _only(graph, options.only)
-    return make_plan(graph, observe(store, graph), only=only)
 
 
 def _only(graph: StepGraph, names: Sequence[str]) -> frozenset[ArtifactId] | None:

@@ -53,13 +53,12 @@ def _describe_process(pid: int) -> Owner:
 def is_dead_here(owner: Owner) -> bool:
     """True only if it is certain, from this machine, that the owner has ended. False: it lives, or can't be known."""
     here = this_process()
-    same_machine = owner.host == here.host and owner.machine_id == here.machine_id
-    if not same_machine or not owner.boot_id or not here.boot_id:
+    if not _is_same_machine(owner, here):
         return False
     if owner.boot_id != here.boot_id:
         # The machine has been started anew. Without an id of its own it may be another one of the same name.
         return here.machine_id != ""
-    if not here.pid_namespace or owner.pid_namespace != here.pid_namespace:
+    if not _sees_processes_of(owner, here):
         return False
     try:
         os.kill(owner.pid, 0)  # sees processes that /proc may hide from us
@@ -74,6 +73,24 @@ def is_dead_here(owner: Owner) -> bool:
     if owner.started and started != owner.started:
         return True
     return letter in "ZX" and not _has_live_threads(owner.pid)
+
+
+def is_alive_here(owner: Owner) -> bool:
+    """True only if it is certain, from this machine, that the owner lives. False: it has ended, or can't be known."""
+    here = this_process()
+    if not _is_same_machine(owner, here) or owner.boot_id != here.boot_id or not _sees_processes_of(owner, here):
+        return False
+    state = _process_state(owner.pid)
+    return state is not None and bool(owner.started) and not is_dead_here(owner)
+
+
+def _is_same_machine(owner: Owner, here: Owner) -> bool:
+    same = owner.host == here.host and owner.machine_id == here.machine_id
+    return same and bool(owner.boot_id) and bool(here.boot_id)
+
+
+def _sees_processes_of(owner: Owner, here: Owner) -> bool:
+    return bool(here.pid_namespace) and owner.pid_namespace == here.pid_namespace
 
 
 def describe(owner: Owner) -> str:

@@ -1,0 +1,352 @@
+"""What ``marin why`` answers, as lines for people and as JSON. Pure: an answer goes in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from marin.cli.recorded_command import Comparison
+from marin.execution.ancestry import Ancestor, Fate
+from marin.execution.catalog import Condition, Entry
+from marin.execution.drift import Change
+from marin.execution.explain import Explanation, OtherVersion
+from marin.execution.identity import ArtifactId
+from marin.execution.meter import duration
+from marin.execution.notes import MissingInput, OtherScheme, StaleInput, note_as_json
+from marin.execution.plan_text import LABELS, REMEDY, Line, change_as_json, drift_text, step_as_json
+from marin.execution.planning import Cause, Decision, PlannedStep
+from marin.execution.record import Build
+
+LISTED = 20
+"""So many inputs and steps are listed in one place; ``--json`` has all."""
+
+_ENDS_OF_CHAIN = 4
+_KEY_WIDTH = 12
+_HEADS = {
+    Decision.BUILD: "would be built",
+    Decision.ADOPT: "would be adopted",
+    Decision.SERVE: "is served as it is",
+    Decision.SKIP: "would be left alone",
+    Decision.REFUSE: "is refused",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who has the lease. ``life``: ``alive``, ``ended`` or ``unknown``, which is all that another machine can tell."""
+
+    name: str
+    since: str
+    life: str
+    renewals: int
+
+    def __str__(self) -> str:
+        life = {"alive": "alive", "ended": "which has ended", "unknown": "whether it lives can't be told from here"}
+        return f"{self.name}, since {self.since}, {life[self.life]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What is known of one artifact. ``explanation``: only with a script. ``comparison``: only without one."""
+
+    id: ArtifactId
+    entry: Entry | None
+    data: str | None
+    log: str | None
+    holder: Holder | None
+    ancestors: tuple[Ancestor, ...]
+    explanation: Explanation | None = None
+    comparison: Comparison | None = None
+
+    @property
+    def build(self) -> Build | None:
+        return None if self.entry is None else self.entry.build
+
+
+def answer_lines(answer: Answer) -> Iterator[Line]:
+    """The decision first, then what leads to it, then what differs, then what the record says."""
+    if answer.explanation is not None:
+        yield from _explanation_lines(answer.explanation)
+    else:
+        yield Line(f"{answer.id} {_standing(answer)}", "strong")
+    yield from _record_lines(answer)
+    yield from _ancestor_lines(answer)
+    if answer.explanation is not None:
+        yield from _above_lines(answer.explanation, answer.ancestors)
+    elif answer.comparison is not None:
+        yield from _comparison_lines(answer)
+
+
+# By the plan
+
+
+def _explanation_lines(told: Explanation) -> Iterator[Line]:
+    step = told.planned
+    yield Line(f"{step.id} {_HEADS[step.decision]}: {step.reason.partition(chr(10))[0]}", "strong")
+    if step.error is not None:
+        yield Line(f"  {step.error}", "error")
+    yield from _chain_lines(told)
+    if step.changes:
+        yield Line(f"  {drift_text(step)}:", "warning")
+        yield from _changes(step.changes)
+        yield Line(f"  {REMEDY}", "warning")
+    # Inputs are told below, from the records, with those further up.
+    others = (note for note in step.notes if not isinstance(note, StaleInput | MissingInput))
+    yield from (Line(f"  note: {note}", "warning") for note in others)
+    yield from _other_version_lines(told.other_version)
+    yield from _fingerprint_lines(told)
+    if told.inputs:
+        yield Line("  depends on")
+        yield from _step_lines(told.inputs)
+    if told.refused:
+        yield Line("  a run would be refused, because of", "error")
+        yield from _step_lines(told.refused, tone="error")
+
+
+def _chain_lines(told: Explanation) -> Iterator[Line]:
+    if told.is_target:
+        yield _fact("needed", "asked for by the script")
+    elif told.planned.decision is Decision.SKIP:
+        yield Line("  not needed, because of")
+        yield from _step_lines(_ends(told.chain))
+    elif told.chain:
+        yield Line("  needed by")
+        yield from _step_lines(_ends(told.chain), last=", which was asked for")
+    else:
+        yield _fact("needed", "by nobody in this run")
+
+
+def _ends(chain: tuple[PlannedStep, ...]) -> list[PlannedStep | str]:
+    if len(chain) <= 2 * _ENDS_OF_CHAIN:
+        return list(chain)
+    between = len(chain) - 2 * _ENDS_OF_CHAIN
+    return [*chain[:_ENDS_OF_CHAIN], f"… {between:,} more …", *chain[-_ENDS_OF_CHAIN:]]
+
+
+def _step_lines(steps: Iterable[PlannedStep | str], *, last: str = "", tone: Any = "plain") -> Iterator[Line]:
+    steps = list(steps)
+    shown = steps[:LISTED]
+    width = max((len(str(step.id)) for step in shown if isinstance(step, PlannedStep)), default=0)
+    for at, step in enumerate(shown):
+        if isinstance(step, str):
+            yield Line(f"    {step}", "dim")
+            continue
+        end = last if at == len(steps) - 1 else ""
+        reason = step.reason.partition("\n")[0]
+        yield Line(f"    {step.id!s:<{width}}  {LABELS[step.decision]:<6}  {reason}{end}", tone)
+    yield from _more(len(steps) - LISTED)
+
+
+def _other_version_lines(other: OtherVersion | None) -> Iterator[Line]:
+    if other is None:
+        return
+    there = f"  {other.id} is there, built {other.build.finished}"
+    if other.changes:
+        yield Line(f"{there}, from another recipe:")
+        yield from _changes(other.changes, "plain")
+    elif other.notes:
+        yield Line(f"{there}: {other.notes[0]}")
+    else:
+        yield Line(f"{there}, from the same recipe")
+
+
+def _fingerprint_lines(told: Explanation) -> Iterator[Line]:
+    step, recorded = told.planned, told.recorded
+    now = step.step.fingerprint()
+    how = ""
+    if recorded is not None and recorded.payload:
+        is_other = any(isinstance(note, OtherScheme) for note in step.notes) or recorded.scheme != now.scheme
+        same = not is_other and recorded.digest == now.digest
+        how = ", as recorded" if same else f", recorded is {recorded.scheme}:{recorded.digest[:16]}"
+        how += " of another scheme" if is_other else ""
+    yield _fact("fingerprint", f"{now}{how}")
+    if step.step.expected_fingerprint is not None:
+        holds = "which does not hold" if step.cause is Cause.FINGERPRINT else "which holds"
+        yield _fact("expected", f"{step.step.expected_fingerprint}, {holds}")
+
+
+def _above_lines(told: Explanation, ancestors: Iterable[Ancestor]) -> Iterator[Line]:
+    told_already = {(ancestor.id, ancestor.used.build_id) for ancestor in ancestors}
+    lines: list[Line] = []
+    for step in told.above[:LISTED]:
+        if step.changes:
+            lines.append(Line(f"    {drift_text(step, str(step.id))}:", "warning"))
+            lines += _changes(step.changes, indent=6)
+        for note in step.notes:
+            if isinstance(note, StaleInput | MissingInput) and (note.id, note.used_build) in told_already:
+                continue
+            lines.append(Line(f"    {step.id}: {note}", "warning"))
+    lines += _more(len(told.above) - LISTED)
+    if lines:
+        yield Line("  further up")
+        yield from lines
+
+
+# By the records
+
+
+def _standing(answer: Answer) -> str:
+    entry = answer.entry
+    assert entry is not None  # without a script there is a record
+    condition = entry.condition
+    if condition is Condition.BUILT:
+        every = "rebuilt by every run that makes it" if answer.id.is_mutable else "served as it is"
+        return f"is built: {every}"
+    kept = "; the build before is there" if entry.build is not None else ""
+    return {
+        Condition.BUILDING: "is being built: other runs wait for it",
+        Condition.REBUILDING: "is being rebuilt: the build before is served meanwhile",
+        Condition.INTERRUPTED: f"was interrupted: its builder has ended, the next run takes over{kept}",
+        Condition.FAILED: f"has failed: the next run builds it again{kept}",
+    }[condition]
+
+
+def _record_lines(answer: Answer) -> Iterator[Line]:
+    entry, build = answer.entry, answer.build
+    if build is not None:
+        who = build.provenance.get("user"), build.provenance.get("host")
+        by = f" by {' on '.join(map(str, who))}" if all(who) else ""
+        yield _fact("built", f"{build.finished}{by}, in {duration(build.seconds)} (build {build.build_id})")
+        yield _fact("adopted from" if build.source is not None else "data", answer.data)
+        if answer.explanation is None:
+            yield _fact("fingerprint", f"{build.fingerprint.scheme}:{build.fingerprint.digest[:16]}")
+    if answer.holder is not None:
+        yield _fact("builder", str(answer.holder), "good" if answer.holder.life == "alive" else "warning")
+    if entry is not None and entry.attempt is not None and entry.attempt.error is not None:
+        yield _fact("attempt", f"of {entry.attempt.started} failed")
+        first, *more = entry.attempt.error.strip().splitlines() or [""]
+        yield _fact("error", first, "error")
+        yield from (Line(f"  {'':{_KEY_WIDTH}}  {line}", "error") for line in more[:LISTED])
+        if entry.attempt.frame:
+            yield _fact("at", entry.attempt.frame)
+    if answer.log is not None:
+        yield _fact("log", answer.log)
+
+
+def _ancestor_lines(answer: Answer) -> Iterator[Line]:
+    told = [ancestor for ancestor in answer.ancestors if ancestor.fate is not Fate.SAME]
+    same = len(answer.ancestors) - len(told)
+    if not answer.ancestors:
+        return
+    if not told:
+        yield _fact("inputs", "1, not rebuilt since" if same == 1 else f"{same:,}, none of them rebuilt since")
+        return
+    yield Line("  inputs since then")
+    width = max(len(str(ancestor.id)) for ancestor in told[:LISTED])
+    for ancestor in told[:LISTED]:
+        yield Line(f"    {ancestor.id!s:<{width}}  {_fate_text(ancestor)}", _FATE_TONES.get(ancestor.fate, "plain"))
+    yield from _more(len(told) - LISTED)
+    if same:
+        yield Line(f"    {same:,} more not rebuilt", "dim")
+
+
+_FATE_TONES: dict[Fate, Any] = {Fate.REBUILT: "warning", Fate.MISSING: "warning", Fate.UNREADABLE: "error"}
+
+
+def _fate_text(ancestor: Ancestor) -> str:
+    used = ancestor.used
+    through = f" by {ancestor.reader.id}" if ancestor.reader is not None else ""
+    match ancestor.fate:
+        case Fate.REBUILT if isinstance(ancestor.now, Build):
+            now = f"rebuilt {ancestor.now.finished} (build {ancestor.now.build_id})"
+            return f"stale input: {now}, used{through} was build {used.build_id}"
+        case Fate.MISSING:
+            return f"no longer in the store, used{through} was build {used.build_id}"
+        case Fate.ELSEWHERE:
+            return f"read{through} from {used.path}, outside of the store"
+        case Fate.UNREADABLE:
+            return f"its record can't be read: {ancestor.now}"
+        case _:
+            return "as it was used"
+
+
+def _comparison_lines(answer: Answer) -> Iterator[Line]:
+    found = answer.comparison
+    assert found is not None  # asked for by the caller
+    yield Line("  to compare its recipe with what a script says now:")
+    if found.command is None:
+        yield Line(f"    marin why {answer.id} SCRIPT")
+        yield Line(f"    ({found.why_not})", "dim")
+    else:
+        yield Line(f"    {found.command}")
+
+
+def _changes(changes: Iterable[Change], tone: Any = "warning", indent: int = 4) -> Iterator[Line]:
+    return (Line(f"{' ' * indent}{change}", tone) for change in changes)
+
+
+def _more(count: int) -> Iterator[Line]:
+    if count > 0:
+        yield Line(f"    … and {count:,} more: --json has all", "dim")
+
+
+def _fact(key: str, value: str | None, tone: Any = "plain") -> Line:
+    return Line(f"  {key:<{_KEY_WIDTH}}  {value}", tone)
+
+
+# For programs
+
+
+def answer_as_json(answer: Answer) -> dict[str, Any]:
+    """The answer as JSON values. ``plan`` is null without a script, ``compare_with`` with one."""
+    entry, build, holder = answer.entry, answer.build, answer.holder
+    attempt = None if entry is None else entry.attempt
+    return {
+        "id": str(answer.id),
+        "name": answer.id.name,
+        "version": answer.id.version,
+        "state": None if entry is None else entry.condition.value,
+        "data": answer.data,
+        "log": answer.log,
+        "finished": None if build is None else build.finished,
+        "build_id": None if build is None else build.build_id,
+        "fingerprint": None if build is None else f"{build.fingerprint.scheme}:{build.fingerprint.digest}",
+        "builder": None
+        if holder is None
+        else {"name": holder.name, "since": holder.since, "life": holder.life, "renewals": holder.renewals},
+        "error": None if attempt is None else attempt.error,
+        "made_from": [_ancestor_as_json(ancestor) for ancestor in answer.ancestors],
+        "plan": None if answer.explanation is None else _explanation_as_json(answer.explanation),
+        "compare_with": None if answer.comparison is None else answer.comparison.command,
+    }
+
+
+def _ancestor_as_json(ancestor: Ancestor) -> dict[str, Any]:
+    now = ancestor.now
+    return {
+        "id": str(ancestor.id),
+        "fate": ancestor.fate.value,
+        "used_build": ancestor.used.build_id,
+        "path": ancestor.used.path,
+        "build": now.build_id if isinstance(now, Build) else None,
+        "finished": now.finished if isinstance(now, Build) else None,
+        "used_by": None if ancestor.reader is None else str(ancestor.reader.id),
+    }
+
+
+def _explanation_as_json(told: Explanation) -> dict[str, Any]:
+    now, other = told.planned.step.fingerprint(), told.other_version
+    return {
+        **step_as_json(told.planned),
+        "is_target": told.is_target,
+        "chain": [str(step.id) for step in told.chain],
+        "inputs": [_brief(step) for step in told.inputs],
+        "above": [step_as_json(step) for step in told.above],
+        "refused": [step_as_json(step) for step in told.refused],
+        "fingerprint": f"{now.scheme}:{now.digest}",
+        "recorded_fingerprint": None if told.recorded is None else f"{told.recorded.scheme}:{told.recorded.digest}",
+        "expected_fingerprint": told.planned.step.expected_fingerprint,
+        "other_version": None
+        if other is None
+        else {
+            "id": str(other.id),
+            "finished": other.build.finished,
+            "changes": [change_as_json(change) for change in other.changes],
+            "notes": [note_as_json(note) for note in other.notes],
+        },
+    }
+
+
+def _brief(step: PlannedStep) -> dict[str, str]:
+    return {"step": str(step.id), "decision": step.decision.value, "cause": step.cause.value, "reason": step.reason}
