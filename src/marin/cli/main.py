@@ -19,6 +19,7 @@ COMMANDS = {
     "why": "explain why a step would be built, served or refused",
     "ls": "list what is in the store",
     "show": "tell all that is known about an artifact",
+    "diff": "compare two artifacts, side by side",
     "path": "print where an artifact's data lies",
     "log": "print the log of an artifact's build",
     "rm": "move an artifact to the store's trash",

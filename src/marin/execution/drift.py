@@ -15,7 +15,7 @@ from marin.execution.encoding import JSON, canonical
 from marin.execution.members import Members, named_members, take_apart
 from marin.execution.showing import show, show_both
 
-__all__ = ["Change", "ChangeKind", "compare", "show"]
+__all__ = ["Change", "ChangeKind", "compare", "recipe_values", "show"]
 
 _NODES_OF_TEXT = ("text", "template", "placeholder")
 _MAPS = ("dict", "default_dict", "mapping_proxy", "fields", "attributes", "cells", "keyword_defaults", "keywords")
@@ -54,17 +54,18 @@ class Change:
             return f"{self.path}: added, {self._shown(self.new)}"
         if self.kind is ChangeKind.FIELD_REMOVED:
             return f"{self.path}: removed, was {self._shown(self.old)}"
-        if self._holds_names:
+        if holds_names(self.path):
             return f"{self.path}: {self._shown(self.old)} → {self._shown(self.new)}"
         return f"{self.path}: {' → '.join(show_both(self.old, self.new))}"
 
-    @property
-    def _holds_names(self) -> bool:
-        return self.path in ("function", "artifact_type") or self.path.startswith("deps.")
-
     def _shown(self, encoded: JSON) -> str:
         # Names and versions are text in the JSON, and no quoted text to people.
-        return encoded if self._holds_names and isinstance(encoded, str) else show(encoded)
+        return encoded if holds_names(self.path) and isinstance(encoded, str) else show(encoded)
+
+
+def holds_names(path: str) -> bool:
+    """Whether what is at ``path`` of a recipe is a name or a version, which people write without quotes."""
+    return path in ("function", "artifact_type") or path.startswith("deps.")
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
@@ -90,6 +91,31 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...
         for name in sorted(old.keys() | new.keys())
         if canonical([old.get(name), name in old]) != canonical([new.get(name), name in new])
     )
+
+
+def recipe_values(payload: Mapping[str, Any]) -> Iterator[tuple[str, JSON]]:
+    """Each value of a recipe that is not taken apart further, by its path as ``compare`` names it.
+
+    >>> dict(recipe_values({"config": {"dict": {"lr": {"float": "0.5"}}}, "deps": ["poems@dev"]}))
+    {'config["lr"]': {'float': '0.5'}, 'deps.poems': 'dev'}
+    """
+    for section in [*_SECTIONS, *sorted(payload.keys() - {*_SECTIONS, "deps"})]:
+        if section not in payload:
+            continue
+        if section in ("fields", "source") and isinstance(payload[section], dict):
+            members = named_members(payload[section], ".").values()
+            todo = [(section + suffix, member) for suffix, member in members]
+        else:
+            todo = [(section, payload[section])]
+        todo.reverse()
+        while todo:
+            path, encoded = todo.pop()
+            parts = take_apart(encoded)
+            if parts is None or not parts.members:
+                yield path, encoded
+            else:
+                todo += reversed([(path + suffix, member) for suffix, member in parts.members.values()])
+    yield from ((f"deps.{name}", ", ".join(sorted(found))) for name, found in _versions(payload.get("deps")).items())
 
 
 def _section(name: str, old: Mapping[str, JSON], new: Mapping[str, JSON]) -> Iterator[Change]:

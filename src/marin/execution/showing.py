@@ -41,9 +41,20 @@ def show_both(old: JSON, new: JSON) -> tuple[str, str]:
         before, after = (_Text(qualified=True).of(value) for value in (old, new))
     if before == after:
         before, after = (canonical(value).decode() for value in (old, new))
+    return shorten_both(before, after)
+
+
+def shorten_both(before: str, after: str) -> tuple[str, str]:
+    """Two texts, so shortened that the difference is seen.
+
+    >>> shorten_both("a" * 100 + "b", "short")[0]
+    'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'
+    """
     if max(len(before), len(after)) <= MAX_WIDTH:
         return before, after
     same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+    if same == len(before) == len(after):
+        return _shortened(before), _shortened(after)
     cut = same - _CONTEXT if same > MAX_WIDTH - _CONTEXT else 0
     return _shortened(before, cut), _shortened(after, cut)
 
