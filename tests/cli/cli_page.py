@@ -17,7 +17,6 @@ from marin.experiment import main as experiment
 
 PAGE = Path(__file__).parents[2] / "docs/reference/cli.md"
 FIRST_HEADING = "## Commands\n"
-TAKES_SCRIPT_ARGUMENTS = ("run", "plan")
 
 
 def page() -> str:
@@ -67,7 +66,7 @@ def usage(name: str, parser: argparse.ArgumentParser) -> str:
         if not action.option_strings:
             words.append(f"[{action.metavar}]" if action.nargs in ("?", "*") else str(action.metavar))
     words.append("[OPTIONS]")
-    if name in TAKES_SCRIPT_ARGUMENTS:
+    if name in command.TAKE_SCRIPT_ARGUMENTS:
         words.append("[-- ARGUMENTS OF THE SCRIPT]")
     return " ".join(words)
 

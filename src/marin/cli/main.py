@@ -26,6 +26,9 @@ COMMANDS = {
 }
 """The subcommands, each a module of this package, and what they do."""
 
+TAKE_SCRIPT_ARGUMENTS = ("run", "plan", "why")
+"""Commands whose script gets the words after ``--``."""
+
 
 class Command(Protocol):
     """What a module of a subcommand has. Its docstring is the help, with an example as its last paragraph."""
@@ -63,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(argv: Sequence[str]) -> int:
     name = argv[0] if argv else ""
     script_arguments: Sequence[str] = ()
-    if name in ("run", "plan", "why") and "--" in argv:
+    if name in TAKE_SCRIPT_ARGUMENTS and "--" in argv:
         cut = argv.index("--")
         argv, script_arguments = argv[:cut], argv[cut + 1 :]
     parser = parser_of(name)
