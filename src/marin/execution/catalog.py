@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from marin.errors import (
+    ConfigurationError,
     DependentsError,
     InvalidNameError,
     InvalidVersionError,
@@ -166,7 +167,9 @@ def parse_reference(text: str) -> tuple[str, str | None]:
 
 
 def named_step(ids: Iterable[ArtifactId], text: str, *, where: str) -> ArtifactId:
-    """The one of ``ids`` that NAME[@VERSION] means, as ``find`` would choose. ``where`` they are is for the message.
+    """The one of ``ids``, the steps of the script ``where``, that NAME[@VERSION] means, as ``find`` would choose.
+
+    Raises ``ConfigurationError`` that says what it describes instead.
 
     >>> named_step([ArtifactId("raw", "dev"), ArtifactId("raw", "2026.07.01")], "raw", where="pipeline.py").version
     '2026.07.01'
@@ -177,10 +180,10 @@ def named_step(ids: Iterable[ArtifactId], text: str, *, where: str) -> ArtifactI
     if of_name and version in (None, *of_name):
         return ArtifactId(name, version or of_name[0])
     if of_name:
-        raise NotBuiltError(f"{where} describes {name}@{of_name[0]}, not {text}")
+        raise ConfigurationError(f"{where} describes {name}@{of_name[0]}, not {text}")
     near = _near(name, {id_.name: None for id_ in described})
     hint = f"Did you mean {' or '.join(near)}?" if near else f"'marin plan {where}' shows what it describes"
-    raise NotBuiltError(f"{where} describes no step {text}. {hint}")
+    raise ConfigurationError(f"{where} describes no step {text}. {hint}")
 
 
 def versions(store: BuildStore, name: str) -> list[str]:
