@@ -34,7 +34,7 @@ def test_two_versions_that_were_built_differ_in_recipe_and_result(tmp_path: Path
     assert re.match(r" +raw/poems@2026\.07\.01 +raw/poems@2026\.07\.02\nartifact\n  version +2026\.07\.01 +", text)
     assert re.search(r'\nrecipe\n  fingerprint .*\n  config\["lines"\] +3 +12 +\+9 \(\+300 %\)\nresult\n', text)
     assert re.search(r"\nresult\n  lines +3 +12 +\+9 \(\+300 %\)\ndata\n", text)
-    assert "the same: provenance" in text
+    assert "the same: code, provenance" in text
     assert "function" not in text
     everything = diff(tmp_path, "raw/poems@2026.07.01", "raw/poems@2026.07.02", "--all")
     assert re.search(r"\n  function +pipeline:write +pipeline:write\n", everything)

@@ -93,6 +93,27 @@ def test_drift_of_the_step_itself_is_told_with_every_key_and_the_remedy(tmp_path
     ) in why(tmp_path, "raw/poems", path)
 
 
+def test_changed_code_is_told_of_the_step_and_of_those_above(tmp_path: Path):
+    path = built(tmp_path)
+    text = why(tmp_path, "model", path)
+    assert "  code          not changed since it was built\n" in text
+    path.write_text(path.read_text().replace('"vers\\n"', '"ligne\\n"'))
+    changed = "pipeline.write (pipeline.py)"
+    text = why(tmp_path, "model", path)
+    assert f"  code changed since it was built:\n    {changed}\n" in text
+    assert f"    raw/poems@2026.07.01: code changed since it was built: {changed}\n" in text
+    assert as_json(tmp_path, "model", path)["plan"]["code"]["changes"][0]["name"] == "write"
+
+
+def test_code_that_was_not_recorded_is_not_called_unchanged(tmp_path: Path):
+    path = built(tmp_path)
+    record = tmp_path / "marin_store/model/2026.07.01/.artifact.json"
+    whole = json.loads(record.read_text())
+    del whole["build"]["code"]
+    record.write_text(json.dumps(whole))
+    assert "  code          not recorded, so nobody can tell" in why(tmp_path, "model", path)
+
+
 def test_a_stale_input_is_told_directly_and_through_others(tmp_path: Path):
     path = built(tmp_path)
     marin(tmp_path, "rm", "raw/poems@2026.07.01", "--yes", "--force")

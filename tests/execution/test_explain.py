@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from marin.errors import NewerRecordError
-from marin.execution.explain import explain
+from marin.execution.code_changes import RecordedCode, RecordedModule, code_changes
+from marin.execution.explain import CodeSince, explain
 from marin.execution.planning import Cause, Decision, Observation
 from tests.execution.graphs import made, planned, seen, served, step
 
@@ -80,6 +81,35 @@ def test_of_what_is_there_other_versions_are_no_matter():
     explanation = told(plan, MODEL, build=build, other=step("model@2026.07.02"))
     assert explanation.other_version is None
     assert explanation.recorded == build.fingerprint
+
+
+def code(digest: str = "aa", version: str = "1.0", **unknown: str) -> RecordedCode:
+    modules = {"helpers": RecordedModule(file="helpers.py", definitions={"clean": f"function:{digest}"})}
+    return RecordedCode(scheme=1, modules=modules, distributions={"regex": version}, unknown=unknown)
+
+
+def code_since(recorded: RecordedCode | None, now: RecordedCode, *, is_served: bool = True):
+    build = made(RAW, code=recorded)
+    changes = () if recorded is None else code_changes(recorded, now)
+    observed = {RAW.id: seen(RAW, build, code_changes=changes)} if is_served else {}
+    return explain(planned(RAW, observed=observed), RAW.id, build=build, others={}, code=now).code
+
+
+def test_changed_code_is_told_with_the_versions_of_packages():
+    since = code_since(code("aa", "1.0"), code("bb", "1.1"))
+    assert since is not None
+    assert [str(change) for change in since.changes] == ["helpers.clean (helpers.py)"]
+    assert since.distributions == {"regex": ("1.0", "1.1")}
+    assert code_since(code(), code()) == CodeSince(is_recorded=True)
+
+
+def test_code_that_was_not_recorded_or_has_no_source_is_not_called_unchanged():
+    assert code_since(None, code()) == CodeSince(is_recorded=False)
+    assert code_since(code(), code(lib="no source")) == CodeSince(is_recorded=True, unknown={"lib": "no source"})
+
+
+def test_of_a_step_that_will_be_built_the_code_is_no_matter():
+    assert code_since(code("aa"), code("bb"), is_served=False) is None
 
 
 @pytest.mark.parametrize("served_end", [False, True])

@@ -24,6 +24,7 @@ from marin.cli.why_text import Answer, Holder, answer_as_json, answer_lines
 from marin.errors import MarinError, StoreError
 from marin.execution.ancestry import Ancestor, ancestry
 from marin.execution.catalog import Entry, data_url, named_step, read_entry, versions
+from marin.execution.code import code_of
 from marin.execution.explain import Explanation, explain
 from marin.execution.identity import ArtifactId
 from marin.execution.plan_text import paint
@@ -89,11 +90,13 @@ def _by_script(arguments: argparse.Namespace) -> tuple[Answer, Prefix]:
     targets = described_targets(arguments)
     examined = examine(*targets, options=run_options_of(arguments))
     id_ = named_step(examined.plan.graph.steps, arguments.artifact, where=str(arguments.script))
+    run = examined.plan.steps[id_].step.run
     told = explain(
         examined.plan,
         id_,
         build=examined.observed[id_].build,
         others=_other_builds(examined.store, id_),
+        code=None if run is None else code_of(run),
     )
     entry = None if told.planned.step.pin is not None else _entry(examined.store, id_)
     return _answer(examined.store, id_, entry, explanation=told), examined.prefix

@@ -10,11 +10,20 @@ from marin.cli.recorded_command import Comparison
 from marin.execution.ancestry import Ancestor, Fate
 from marin.execution.catalog import Condition, Entry
 from marin.execution.drift import Change
-from marin.execution.explain import Explanation, OtherVersion
+from marin.execution.explain import CodeSince, Explanation, OtherVersion
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import duration
 from marin.execution.notes import MissingInput, OtherScheme, StaleInput, note_as_json
-from marin.execution.plan_text import LABELS, REMEDY, Line, change_as_json, drift_text, step_as_json
+from marin.execution.plan_text import (
+    LABELS,
+    REMEDY,
+    Line,
+    change_as_json,
+    code_change_as_json,
+    code_line,
+    drift_text,
+    step_as_json,
+)
 from marin.execution.planning import Cause, Decision, PlannedStep
 from marin.execution.record import Build
 
@@ -94,6 +103,7 @@ def _explanation_lines(told: Explanation) -> Iterator[Line]:
     # Inputs are told below, from the records, with those further up.
     others = (note for note in step.notes if not isinstance(note, StaleInput | MissingInput))
     yield from (Line(f"  note: {note}", "warning") for note in others)
+    yield from _code_lines(told.code)
     yield from _other_version_lines(told.other_version)
     yield from _fingerprint_lines(told)
     if told.inputs:
@@ -138,6 +148,24 @@ def _step_lines(steps: Iterable[PlannedStep | str], *, last: str = "", tone: Any
     yield from _more(len(steps) - LISTED)
 
 
+def _code_lines(code: CodeSince | None) -> Iterator[Line]:
+    if code is None:
+        return
+    if not code.is_recorded:
+        yield _fact("code", "not recorded, so nobody can tell whether it has changed")
+        return
+    if code.changes:
+        yield Line("  code changed since it was built:", "warning")
+        yield from (Line(f"    {change}", "warning") for change in code.changes[:LISTED])
+        yield from _more(len(code.changes) - LISTED)
+    elif not code.unknown:
+        yield _fact("code", "not changed since it was built")
+    for name, (then, now) in code.distributions.items():
+        yield _fact("package", f"{name}: {then or 'not used'} → {now or 'not used'}")
+    for name, reason in code.unknown.items():
+        yield _fact("unknown code", f"{name}: {reason}")
+
+
 def _other_version_lines(other: OtherVersion | None) -> Iterator[Line]:
     if other is None:
         return
@@ -173,6 +201,8 @@ def _above_lines(told: Explanation, ancestors: Iterable[Ancestor]) -> Iterator[L
         if step.changes:
             lines.append(Line(f"    {drift_text(step, str(step.id))}:", "warning"))
             lines += _changes(step.changes, indent=6)
+        if step.code_changes:
+            lines.append(Line(f"    {step.id}: {code_line(step)}", "warning"))
         for note in step.notes:
             if isinstance(note, StaleInput | MissingInput) and (note.id, note.used_build) in told_already:
                 continue
@@ -334,6 +364,7 @@ def _explanation_as_json(told: Explanation) -> dict[str, Any]:
         "inputs": [_brief(step) for step in told.inputs],
         "above": [step_as_json(step) for step in told.above],
         "refused": [step_as_json(step) for step in told.refused],
+        "code": None if told.code is None else _code_as_json(told.code),
         "fingerprint": f"{now.scheme}:{now.digest}",
         "recorded_fingerprint": None if told.recorded is None else f"{told.recorded.scheme}:{told.recorded.digest}",
         "expected_fingerprint": told.planned.step.expected_fingerprint,
@@ -345,6 +376,15 @@ def _explanation_as_json(told: Explanation) -> dict[str, Any]:
             "changes": [change_as_json(change) for change in other.changes],
             "notes": [note_as_json(note) for note in other.notes],
         },
+    }
+
+
+def _code_as_json(code: CodeSince) -> dict[str, Any]:
+    return {
+        "is_recorded": code.is_recorded,
+        "changes": [code_change_as_json(change) for change in code.changes],
+        "distributions": {name: {"then": then, "now": now} for name, (then, now) in code.distributions.items()},
+        "unknown": dict(code.unknown),
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from marin.execution.code_changes import CodeChange, RecordedCode, distribution_changes
 from marin.execution.drift import Change
 from marin.execution.graph import StepGraph
 from marin.execution.identity import ArtifactId
@@ -26,6 +28,20 @@ class OtherVersion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodeSince:
+    """What became of the code that a step was built with. ``is_recorded``: whether anybody can tell.
+
+    ``changes``: of the author's own definitions. ``distributions``: installed packages whose version differs, then and
+    now. ``unknown``: what has no readable source, with the reason; it may have changed.
+    """
+
+    is_recorded: bool
+    changes: tuple[CodeChange, ...] = ()
+    distributions: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict[str, Any])
+    unknown: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """All that a plan knows about one step.
 
@@ -34,6 +50,7 @@ class Explanation:
     - ``inputs``: its dependencies, as they are planned.
     - ``above``: every step further up, and every input, of which there is more to tell, dependencies first.
     - ``refused``: the other steps because of which the run would be refused.
+    - ``code``: of a step that stays as it was built. ``None`` if no function made it.
     - ``other_version``: of a step that is not built yet, the newest other one that is.
     """
 
@@ -44,13 +61,22 @@ class Explanation:
     above: tuple[PlannedStep, ...]
     refused: tuple[PlannedStep, ...]
     recorded: RecordedFingerprint | None
+    code: CodeSince | None
     other_version: OtherVersion | None
 
 
-def explain(plan: Plan, id_: ArtifactId, *, build: Build | None, others: Mapping[ArtifactId, Build]) -> Explanation:
+def explain(
+    plan: Plan,
+    id_: ArtifactId,
+    *,
+    build: Build | None,
+    others: Mapping[ArtifactId, Build],
+    code: RecordedCode | None = None,
+) -> Explanation:
     """Why ``plan`` decides so for the step ``id_``.
 
     ``build``: the complete build that its record has. ``others``: builds of other versions of it, the newest first.
+    ``code``: that of its step function as it is now.
     """
     planned = plan.steps[id_]
     above = _ancestors(plan.graph, id_)
@@ -62,7 +88,21 @@ def explain(plan: Plan, id_: ArtifactId, *, build: Build | None, others: Mapping
         above=tuple(plan.steps[up] for up in plan.steps if up in above and is_noteworthy(plan.steps[up])),
         refused=tuple(step for step in plan.of(Decision.REFUSE) if step.id != id_),
         recorded=None if build is None else build.fingerprint,
+        code=None if build is None or code is None else _code_since(planned, build.code, code),
         other_version=_other_version(planned, others) if build is None else None,
+    )
+
+
+def _code_since(planned: PlannedStep, recorded: RecordedCode | None, now: RecordedCode) -> CodeSince | None:
+    if planned.decision not in (Decision.SERVE, Decision.SKIP):
+        return None
+    if recorded is None:
+        return CodeSince(is_recorded=False)
+    return CodeSince(
+        is_recorded=recorded.scheme == now.scheme,
+        changes=planned.code_changes,
+        distributions=distribution_changes(recorded, now),
+        unknown=now.unknown,
     )
 
 

@@ -193,7 +193,7 @@ def _step_lines(
                 yield from (Line(f"        {line}", "warning") for line in _change_lines(step))
                 yield Line(f"      {REMEDY}", "warning")
             if step.code_changes:
-                yield Line(f"      {_code_line(step)}", "warning")
+                yield Line(f"      {code_line(step)}", "warning")
             yield from (Line(f"      note: {note}", "warning") for note in step.notes)
         if not brief and step.error is not None:
             yield Line(f"      {step.error}", "error")
@@ -207,7 +207,7 @@ def _warning_lines(plan: Plan) -> Iterator[Line]:
             yield from (Line(f"    {line}", "warning") for line in _change_lines(step))
             yield Line(f"  {REMEDY}", "warning")
         if step.code_changes:
-            yield Line(f"note: {step.id}: {_code_line(step)}", "warning")
+            yield Line(f"note: {step.id}: {code_line(step)}", "warning")
         yield from (Line(f"note: {step.id}: {note}", "warning") for note in step.notes)
     if (more := len(warned) - LISTED_WARNINGS) > 0:
         yield Line(f"note: {_steps(more)} more with changes or notes: 'marin plan' lists all", "warning")
@@ -235,7 +235,8 @@ def _counted(step: PlannedStep) -> str:
     return ", ".join(f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count)
 
 
-def _code_line(step: PlannedStep) -> str:
+def code_line(step: PlannedStep) -> str:
+    """Which definitions have changed, the first of them by name."""
     shown = ", ".join(map(str, step.code_changes[:LISTED_DEFINITIONS]))
     more = len(step.code_changes) - LISTED_DEFINITIONS
     return f"code changed since it was built: {shown}" + (f", and {more:,} more" if more > 0 else "")

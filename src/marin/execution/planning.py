@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from marin.errors import FingerprintMismatchError, MarinError, NotBuiltError
 from marin.execution.code_changes import CodeChange
@@ -193,8 +194,7 @@ def _is_servable(step: Step, seen: Observation) -> bool:
     return complete and not step.id.is_mutable
 
 
-@dataclass(frozen=True)
-class _Ruling:
+class _Ruling(NamedTuple):
     decision: Decision
     cause: Cause
     reason: str
@@ -262,13 +262,13 @@ def _told(
     if decision not in (Decision.SERVE, Decision.SKIP):
         return (), ()
     changes, notes = (), ()
-    if seen.build is not None:
-        changes, notes = drift_of(step, seen.build)
+    if (build := seen.build) is not None:
+        changes, notes = drift_of(step, build)
         # What is pinned lies elsewhere, perhaps in another store: its inputs are no matter of this one.
-        if step.pin is None:
-            inputs = tuple(input_notes(seen.build, current))
+        if build.deps and step.pin is None:
+            inputs = tuple(input_notes(build, current))
             notes += inputs
-            if (cause := first_stale(seen.build, inputs, stale)) is not None:
+            if (inputs or stale) and (cause := first_stale(build, inputs, stale)) is not None:
                 stale[step.id] = cause
                 # Of what is skipped only its own inputs are told: the rest is told where it happened.
                 notes += (cause,) if decision is Decision.SERVE and cause not in inputs else ()
