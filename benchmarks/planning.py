@@ -26,7 +26,7 @@ def commands() -> Sequence[Command]:
 
 def rows(measured: Measured) -> Sequence[Row]:
     """``plan()`` as its caller waits for it; the whole command, with start and the making of handles, is told."""
-    planned = measured.of("marin", STEPS, lambda sample: sample.said["plan"], "s")
+    planned = measured.said("marin", STEPS, "plan")
     return [
         at_most(f"plan of {STEPS:,} cached steps", planned, 1.0),
         told("the same, whole command with start and making the handles", measured.seconds("marin", STEPS)),

@@ -84,6 +84,12 @@ class Measured:
         cpu = self.of(label, size, lambda sample: sample.cpu_seconds, "s")
         return Figure(median=times.median, least=times.least, unit="s", cpu=cpu.median)
 
+    def said(self, label: str, size: int, name: str) -> Figure:
+        """Seconds that the program itself took, and said as ``name``; its processor time as ``name_cpu``."""
+        times = self.of(label, size, lambda sample: sample.said[name], "s")
+        cpu = self.of(label, size, lambda sample: sample.said[f"{name}_cpu"], "s")
+        return Figure(median=times.median, least=times.least, unit="s", cpu=cpu.median)
+
     def per_step(self, label: str, steps: int) -> Figure:
         """Milliseconds that each step after the first costs."""
         return per_step(self.seconds(label, steps), self.seconds(label), steps)

@@ -43,7 +43,7 @@ if __name__ == "__main__":
     shape, size, store, action = sys.argv[1:]
     handles = {"independent": independent, "chain": chain, "layered": layered}[shape](int(size))
     options = RunOptions(prefix=store)
-    begun = time.perf_counter()
+    begun, cpu_begun = time.perf_counter(), time.process_time()
     if action == "run":
         run(*handles, options=options)
     elif action == "plan":
@@ -51,4 +51,5 @@ if __name__ == "__main__":
         assert not planned.to_make, "the store was to have it all"
     else:
         assert len(lower(*handles).steps) == int(size)
-    print(f'measured: {{"{action}": {time.perf_counter() - begun}}}')
+    seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu_begun
+    print(f'measured: {{"{action}": {seconds}, "{action}_cpu": {cpu_seconds}}}')

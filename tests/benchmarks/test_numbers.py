@@ -120,3 +120,9 @@ def test_a_time_that_noise_has_made_nothing_or_less_is_below_no_limit(ours):
 )
 def test_numbers_are_shown_with_three_digits(value, text):
     assert number(value) == text
+
+
+def test_what_a_program_has_timed_itself_comes_with_its_processor_time():
+    measured = Measured({("marin", 9): [sample(5, plan=1.0, plan_cpu=0.5), sample(5, plan=3.0, plan_cpu=0.7)]})
+    found = measured.said("marin", 9, "plan")
+    assert (found.median, found.least, found.cpu) == (2.0, 1.0, 0.6)
