@@ -252,3 +252,10 @@ def test_a_handle_that_a_name_now_holds_does_not_hide_the_function_before_it(pro
 def test_a_change_prints_as_people_call_it():
     nested = CodeChange(module="verse.factory", name="make.step", what="function", file="verse/factory.py")
     assert str(nested) == "factory.make.step (verse/factory.py)"
+
+
+def test_the_code_of_apply_is_that_of_its_function():
+    for function in (names, remote(names), "tests.execution.projects:names"):
+        applied = apply("x", function) if isinstance(function, str) else apply("x", function, code=None)
+        assert code_of(applied.run) == code_of(function)
+        assert code_of(applied.run).modules

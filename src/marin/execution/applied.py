@@ -33,60 +33,73 @@ class AppliedFunction:
 
 def check_inputs(function: Callable[..., Any], inputs: Mapping[str, Any], who: str) -> None:
     """Raise ``InputsError`` unless ``function(**inputs)`` fits its signature. ``who`` begins the message."""
-    signature = _signature(function)
-    if signature is None:
+    names = _names(function)
+    if names is None:
         return
-    try:
-        signature.bind(**inputs)
-    except TypeError:
-        faults = "; ".join(_binding_faults(signature, inputs))
-        raise InputsError(f"{who}: {_shown(function, signature)} can't be called with these inputs: {faults}") from None
+    fits = names.required <= inputs.keys() and (names.takes_any or inputs.keys() <= names.named)
+    if not fits or names.positional:
+        faults = "; ".join(_binding_faults(names, inputs))
+        raise InputsError(f"{who}: {_shown(function, names)} can't be called with these inputs: {faults}")
 
 
-def _binding_faults(signature: inspect.Signature, inputs: Mapping[str, Any]) -> Iterator[str]:
-    parameters = signature.parameters.values()
-    named = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
-    for each in parameters:
-        if each.kind is each.POSITIONAL_ONLY and each.default is each.empty:
-            yield f"{each.name!r} is positional-only, and inputs are passed by name: wrap the function"
-        elif each.name in named and each.default is each.empty and each.name not in inputs:
-            yield f"missing {each.name!r}" + (_RESERVED_HINT if each.name in RESERVED_NAMES else "")
+@dataclass(frozen=True)
+class _Names:
+    """What a function can be called with by name. ``positional``: what it must be given and has no name."""
+
+    signature: inspect.Signature
+    required: frozenset[str]
+    named: frozenset[str]
+    positional: frozenset[str]
+    takes_any: bool
+
+
+def _binding_faults(names: _Names, inputs: Mapping[str, Any]) -> Iterator[str]:
+    for name in names.signature.parameters:
+        if name in names.positional:
+            yield f"{name!r} is positional-only, and inputs are passed by name: wrap the function"
+        elif name in names.required and name not in inputs:
+            yield f"missing {name!r}" + (_RESERVED_HINT if name in RESERVED_NAMES else "")
     for name in inputs:
-        if name not in named and not takes_any:
-            near = difflib.get_close_matches(name, [each for each in named if each not in inputs], n=1)
+        if name not in names.named and not names.takes_any:
+            near = difflib.get_close_matches(name, sorted(names.named - inputs.keys()), n=1)
             yield f"unexpected {name!r}" + (f" (did you mean {near[0]!r}?)" if near else "")
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+def _names(function: Callable[..., Any]) -> _Names | None:
     """None for what does not tell, such as some functions that are written in C."""
     try:
-        return _cached_signature(function)
-    except TypeError:  # can't be hashed, or can't be called
-        return _own_signature(function)
+        return _cached_names(function)
+    except TypeError:  # can't be hashed
+        return _read_names(function)
 
 
-def _own_signature(function: Callable[..., Any]) -> inspect.Signature | None:
+def _read_names(function: Callable[..., Any]) -> _Names | None:
     try:
-        return inspect.signature(function)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return None
+    parameters = signature.parameters.values()
+    named = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    bare = {each.name for each in parameters if each.default is each.empty}
+    positional = {each.name for each in parameters if each.kind is each.POSITIONAL_ONLY}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    return _Names(signature, frozenset(bare & named), frozenset(named), frozenset(bare & positional), takes_any)
 
 
 # A sweep makes thousands of handles of one function.
-_cached_signature = functools.lru_cache(maxsize=128)(_own_signature)
+_cached_names = functools.lru_cache(maxsize=128)(_read_names)
 
 
-def _shown(function: Callable[..., Any], signature: inspect.Signature) -> str:
+def _shown(function: Callable[..., Any], names: _Names) -> str:
     """``name(poems, language=...)``: defaults may be long, or nobody's business."""
     shown = [
         each.replace(annotation=each.empty, default=each.empty if each.default is each.empty else _ELLIPSIS)
-        for each in signature.parameters.values()
+        for each in names.signature.parameters.values()
     ]
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{name}{signature.replace(parameters=shown, return_annotation=inspect.Signature.empty)}"
+    return f"{name}{names.signature.replace(parameters=shown, return_annotation=inspect.Signature.empty)}"
 
 
 class _Ellipsis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from dataclasses import dataclass
 
@@ -86,6 +87,7 @@ def _name_fault(name: str) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=4096)
 def _segment_fault(segment: str) -> str | None:
     if not segment:
         return "it has an empty segment (a leading, trailing or double '/')"
@@ -116,12 +118,17 @@ def checked_version(version: object, name: str) -> str:
         raise InvalidVersionError(f"the version of {name!r} is text, not {type(version).__name__}: {version!r}")
     if version == "dev" or (is_mutable(version) and _segment_fault(version) is None):
         return version
-    if _DATE_VERSION.fullmatch(version) and _real_date(version):
+    if _is_date_version(version):
         return version
     raise InvalidVersionError(
         f"version {version!r} of {name!r} is not a version: {_version_hint(version)}"
         "a fixed version is a date, '2026.06.28' or '2026.06.28.2'; 'dev' and '<label>-dev' are rebuilt at every run"
     )
+
+
+@functools.lru_cache(maxsize=512)  # a pipeline has few versions, and thousands of handles
+def _is_date_version(version: str) -> bool:
+    return _DATE_VERSION.fullmatch(version) is not None and _real_date(version)
 
 
 def version_order(version: str) -> tuple[int, ...]:
