@@ -40,6 +40,8 @@
     │   ├── WorkerDiedError             its process ended without an answer
     │   ├── OutputError                 it returned, but what it made is not what it declared
     │   ├── StepInterruptedError        it was told to stop before it was done
+    │   ├── StepStoppedError            somebody stopped this one step, with 'marin stop'
+    │   ├── StepTimeoutError            it ran for longer than its timeout
     │   └── LeaseLostError              it was silent for longer than its lease
     ├── RefusedError                several steps can't be run as they are; lists them all, nothing has run
     ├── RunError                    a run ended with failed steps; lists them all
@@ -209,6 +211,14 @@ class OutputError(StepError):
 
 class StepInterruptedError(StepError):
     """The step was told to stop before it was done."""
+
+
+class StepStoppedError(StepError):
+    """Somebody stopped this one step with ``marin stop``; the run went on."""
+
+
+class StepTimeoutError(StepError):
+    """The step ran for longer than its ``timeout``."""
 
 
 class LeaseLostError(StepError):

@@ -157,3 +157,25 @@ def report_often(count: int) -> Count:
     for number in range(count + 1):
         report(number, count, "poems", f"poem {number}")
     return Count(value=count)
+
+
+def stumble(config: dict[str, Any]) -> Count:
+    """Fails in the way that ``config`` says at its first ``times`` calls. Counts them in a file, beside the store."""
+    calls = Path(config["calls"])
+    number = len(calls.read_text().split()) if calls.exists() else 0
+    with calls.open("a") as file:
+        file.write(f"{os.path.basename(config['output_path'])}\n")
+    saved = Path(config["output_path"], "saved")
+    seen = saved.read_text() if saved.exists() else ""
+    saved.write_text(f"{seen}{number}")
+    if number < config["times"]:
+        print(f"stumbles, call {number}", flush=True)
+        if config["how"] == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if config["how"] == "exit":
+            os._exit(7)
+        if config["how"] == "raise":
+            raise PoemError(f"no rhyme in call {number}")
+        if config["how"] == "hang":
+            time.sleep(1000)
+    return Count(value=number, seen=seen)

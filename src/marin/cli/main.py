@@ -22,6 +22,7 @@ COMMANDS = {
     "diff": "compare two artifacts, side by side",
     "path": "print where an artifact's data lies",
     "log": "print the log of an artifact's build",
+    "stop": "end the step that builds an artifact",
     "rm": "move an artifact to the store's trash",
 }
 """The subcommands, each a module of this package, and what they do."""

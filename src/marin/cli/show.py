@@ -18,8 +18,9 @@ import msgspec
 
 from marin.cli.store_access import add_artifact_argument, add_store_arguments, found, opened
 from marin.execution.catalog import Condition, Entry, dependents
+from marin.execution.failure import shortened
 from marin.execution.meter import duration, size
-from marin.execution.record import Attempt, Build, Record, data_path
+from marin.execution.record import Attempt, Build, FailedTry, Record, data_path
 from marin.execution.redaction import redact_values, secret_values
 from marin.storage.local import LocalStore
 from marin.storage.owner import describe
@@ -82,8 +83,13 @@ def _attempt_facts(entry: Entry, attempt: Attempt) -> Iterator[tuple[str, Any]]:
         "builder",
         describe(attempt.lease.owner) + (", which has ended" if entry.condition is Condition.INTERRUPTED else ""),
     )
+    if attempt.number > 1:
+        yield "try", f"{attempt.number} of this run"
+    if attempt.stop is not None:
+        yield "stop", f"asked for by {attempt.stop.by} at {attempt.stop.at}"
     yield "error", attempt.error
     yield "at", attempt.frame
+    yield "failed tries", [_try(failed) for failed in attempt.earlier]
 
 
 def _build_facts(store: LocalStore, entry: Entry, build: Build) -> Iterator[tuple[str, Any]]:
@@ -100,11 +106,16 @@ def _build_facts(store: LocalStore, entry: Entry, build: Build) -> Iterator[tupl
     yield "config", build.config
     yield "runtime", build.runtime_args
     yield "result", build.result
+    yield "failed tries", [_try(failed) for failed in build.earlier]
     yield "provenance", build.provenance
     if build.code is not None:
         yield "code", {name: ", ".join(module.definitions) for name, module in build.code.modules.items()}
         yield "packages", build.code.distributions
         yield "no source", build.code.unknown
+
+
+def _try(failed: FailedTry) -> str:
+    return f"{failed.started}: {shortened(failed.error.splitlines()[0] if failed.error else 'failed', 200)}"
 
 
 def _fingerprint(build: Build) -> str:

@@ -9,7 +9,7 @@ import shutil
 
 from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError, StepError, StoreError
 from marin.execution.graph import Step
-from marin.execution.held_record import HeldRecord, is_around_us, is_given_up
+from marin.execution.held_record import HeldRecord, is_around_us, is_given_up, stopped
 from marin.execution.observe import check_data
 from marin.execution.record import (
     BUILDS_FOLDER,
@@ -37,6 +37,7 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
     """The lease; or the build of another process that we waited for."""
     watch = SilenceWatch()
     told: str | None = None
+    waited_for: str | None = None
     while True:
         if run.stop.is_set():
             raise Stopped
@@ -44,6 +45,10 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
         if record is not None and record.build is not None and not step.id.is_mutable:
             check_data(run.store, record, record.build)
             return record.build
+        ended = record.attempt if record is not None and record.state is State.FAILED else None
+        if ended is not None and ended.stop is not None and ended.lease.nonce == waited_for:
+            # Who stops a step does not want the next one that waits for it to begin it anew.
+            raise stopped(step.id, ended.stop)
         holder = (
             record.attempt.lease if record is not None and record.state is State.BUILDING and record.attempt else None
         )
@@ -66,6 +71,7 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
                     run.held[step.id] = held
                     return held
             continue
+        waited_for = holder.nonce
         if (name := describe(holder.owner)) != told:
             run.reporter.waiting(step.id, holder=name)
             told = name
@@ -133,7 +139,7 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
         return None
     held = HeldRecord(run.store, new, attempt, encoded)
     try:
-        _prepare_folder(run, step, held, before, record.build if record is not None else None)
+        prepare_folder(run, step, held, before, record.build if record is not None else None)
     except BaseException as fault:
         # Nobody is to wait for us: a lease that nobody works under would be silent until it ends.
         with contextlib.suppress(StoreError, OSError):
@@ -161,12 +167,14 @@ def _check_nesting(run: RunState, step: Step) -> None:
             )
 
 
-def _prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt | None, kept: Build | None) -> None:
+def prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt | None, kept: Build | None) -> None:
     """Make the folder of the attempt: empty, or with the work that a resumable step left behind."""
     address = step.id.address
     folder = build_folder(address, held.attempt.build_id)
     old = build_folder(address, before.build_id) if before is not None else None
-    if old is not None and is_resumable(step) and not step.id.is_mutable and os.path.isdir(run.store.url(old)):
+    # A mutable version never goes on from what another run left; a retry of this run may.
+    may_resume = not step.id.is_mutable or (before is not None and before.lease.nonce == held.attempt.lease.nonce)
+    if old is not None and is_resumable(step) and may_resume and os.path.isdir(run.store.url(old)):
         if before is not None and before.fingerprint_digest == held.attempt.fingerprint_digest:
             # A builder that is only silent may wake up and write on: then it must not be into our folder.
             is_gone = before.error is not None or is_dead_here(before.lease.owner)

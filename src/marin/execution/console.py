@@ -21,7 +21,8 @@ from marin.execution.meter import SLOW_SECONDS, Meter, duration
 from marin.execution.plan_text import SMALL_PLAN, Line, opening_lines, paint, plan_as_json, render_plan
 from marin.execution.planning import Plan
 from marin.execution.progress import Progress
-from marin.execution.tally import Tally, failure_text
+from marin.execution.record import FailedTry
+from marin.execution.tally import Tally, failure_text, retry_text
 
 __all__ = [
     "JsonReporter",
@@ -124,6 +125,10 @@ class PlainReporter:
     def noted(self, id_: ArtifactId, note: str) -> None:
         self._say(Line(f"note: {id_}: {note}"))
 
+    def retrying(self, id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> None:
+        self._meters.pop(id_, None)
+        self._say(Line(retry_text(id_, failed, retry=retry, of=of, seconds=seconds), "warning"))
+
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None:
         self._end(id_)
         if self._tally is not None:
@@ -176,7 +181,7 @@ class PlainReporter:
 class JsonReporter:
     """One JSON object a line: ``{"event": "finished", "step": "name@version", ...}``.
 
-    Events: ``planned started waiting progressed noted finished failed blocked stopping ended``.
+    Events: ``planned started waiting progressed noted retrying finished failed blocked stopping ended``.
     Fields may be added later.
     """
 
@@ -202,6 +207,9 @@ class JsonReporter:
 
     def noted(self, id_: ArtifactId, note: str) -> None:
         self._tell("noted", step=str(id_), note=note)
+
+    def retrying(self, id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> None:
+        self._tell("retrying", step=str(id_), error=failed.error, log=failed.log, retry=retry, of=of, seconds=seconds)
 
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None:
         self._shown.pop(id_, None)
@@ -258,6 +266,10 @@ class Guarded:
     def noted(self, id_: ArtifactId, note: str) -> None:
         with self._unharmed():
             self._reporter.noted(id_, note)
+
+    def retrying(self, id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> None:
+        with self._unharmed():
+            self._reporter.retrying(id_, failed, retry=retry, of=of, seconds=seconds)
 
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None:
         with self._unharmed():

@@ -12,6 +12,7 @@ from marin.execution.failure import Failure
 from marin.execution.identity import ArtifactId
 from marin.execution.planning import Plan
 from marin.execution.progress import Progress
+from marin.execution.record import FailedTry
 
 
 class Outcome(StrEnum):
@@ -52,6 +53,10 @@ class Reporter(Protocol):
         """Something its author should know, such as that a dead builder's work was taken over."""
         ...
 
+    def retrying(self, id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> None:
+        """A try failed; after a pause of ``seconds`` comes retry number ``retry``."""
+        ...
+
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None: ...
 
     def failed(self, failed: FailedStep) -> None: ...
@@ -79,6 +84,8 @@ class SilentReporter:
     def progressed(self, id_: ArtifactId, progress: Progress) -> None: ...
 
     def noted(self, id_: ArtifactId, note: str) -> None: ...
+
+    def retrying(self, id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> None: ...
 
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None: ...
 

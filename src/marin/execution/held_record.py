@@ -1,4 +1,4 @@
-"""The record of an artifact while this process holds its lease, and the thread that keeps such leases alive."""
+"""The record of an artifact while this process holds its lease."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from contextvars import ContextVar
 
 import msgspec
 
-from marin.errors import LeaseLostError, RecordError, StoreError
+from marin.errors import LeaseLostError, RecordError, StepStoppedError, StoreError
 from marin.execution.identity import ArtifactId
-from marin.execution.record import Attempt, Build, Lease, Record, State, decode_record, encode_record, record_path
+from marin.execution.record import (
+    Attempt,
+    Build,
+    Lease,
+    Record,
+    State,
+    StopRequest,
+    decode_record,
+    encode_record,
+    record_path,
+)
 from marin.storage.store import BuildStore
 
 _GIVEN_UP: set[str] = set()
@@ -52,6 +62,11 @@ def is_given_up(lease: Lease) -> bool:
     return lease.nonce in _GIVEN_UP
 
 
+def stopped(id_: ArtifactId, request: StopRequest) -> StepStoppedError:
+    """What a step raises that somebody has stopped, and what others raise that waited for it."""
+    return StepStoppedError(f"{id_} was stopped by {request.by} at {request.at}. A new run builds it")
+
+
 class HeldRecord:
     """A record that says ``building``, by us. Every change is a compare-and-swap against what we wrote last.
 
@@ -84,19 +99,37 @@ class HeldRecord:
         return self._record.id
 
     @property
+    def kept(self) -> Build | None:
+        """The previous build, which is served meanwhile."""
+        return self._record.build
+
+    @property
     def ttl_seconds(self) -> float:
         return self.attempt.lease.ttl_seconds
 
     def renew(self) -> bool:
         """Show that we live. False: not renewed, as the lease is lost or the store can't be written at the moment."""
-        lease = msgspec.structs.replace(self.attempt.lease, beat=self.attempt.lease.beat + 1)
-        attempt = msgspec.structs.replace(self.attempt, lease=lease)
         with self._lock:
+            lease = msgspec.structs.replace(self.attempt.lease, beat=self.attempt.lease.beat + 1)
+            attempt = msgspec.structs.replace(self.attempt, lease=lease)
             # Soon again, should the store fail now: one bad moment must not cost the lease.
             self.next_renewal = self._clock() + self.ttl_seconds / 10
             with contextlib.suppress(StoreError, OSError):
                 return self._swap(msgspec.structs.replace(self._record, attempt=attempt), attempt)
         return False
+
+    def look(self) -> None:
+        """Notice a request to stop that somebody has written into the record."""
+        with self._lock, contextlib.suppress(StoreError, OSError):
+            if not self.is_lost and (there := self._store.read(self._path)) is not None and there != self._raw:
+                self._adopt(there)
+
+    def begin_again(self, attempt: Attempt) -> bool:
+        """Go on under the same lease with ``attempt``, which has a build id of its own. False: the lease is lost."""
+        with self._lock:
+            lease = msgspec.structs.replace(self.attempt.lease, beat=self.attempt.lease.beat + 1)
+            attempt = msgspec.structs.replace(attempt, lease=lease, stop=self.attempt.stop)
+            return self._swap(msgspec.structs.replace(self._record, attempt=attempt), attempt)
 
     def publish(self, build: Build, moved_from: str | None) -> None:
         """Make ``build`` the artifact. ``moved_from``: the folder whose entries move up to the address first.
@@ -139,7 +172,9 @@ class HeldRecord:
         if not self._exchanged(raw):
             self.is_lost = True
             return False
-        self._raw, self._record, self.attempt = raw, record, attempt
+        # A request to stop that came while we wrote is not lost: the next writing has it again.
+        self.attempt = msgspec.structs.replace(attempt, stop=self.attempt.stop)
+        self._raw, self._record = raw, record
         self.renewed = self._clock()
         self.next_renewal = self.renewed + self.ttl_seconds / 3
         return True
@@ -163,18 +198,23 @@ class HeldRecord:
             there = self._store.read(self._path)
             if there == raw:
                 return True
-            if there is None or there == self._raw or not self._is_ours(there):
+            if there is None or there == self._raw or not self._adopt(there):
                 return False
-            self._raw = there
 
-    def _is_ours(self, raw: bytes) -> bool:
+    def _adopt(self, raw: bytes) -> bool:
+        """Whether ``raw``, which is not what we wrote last, is our record all the same. Takes over what was added."""
         try:
             record = decode_record(raw, self._path, of=self.id)
         except RecordError:
             return False
         if record.state is not State.BUILDING or record.attempt is None:
             return False
-        return record.attempt.lease.nonce == self.attempt.lease.nonce
+        if record.attempt.lease.nonce != self.attempt.lease.nonce:
+            return False
+        self._raw = raw
+        if record.attempt.stop is not None:
+            self.attempt = msgspec.structs.replace(self.attempt, stop=record.attempt.stop)
+        return True
 
     def lost(self) -> LeaseLostError:
         """What to raise when the lease is lost."""
@@ -182,53 +222,3 @@ class HeldRecord:
             f"{self.id}: this builder was silent for more than {self.ttl_seconds:g} s and lost its lease to another; "
             "what it made was not published"
         )
-
-
-class LeaseKeeper:
-    """Renews the leases that this process holds, each at a third of its term, from one thread."""
-
-    def __init__(self, ttl_seconds: float) -> None:
-        """``ttl_seconds``: the shortest term among the leases to keep."""
-        self._idle_seconds = ttl_seconds / 6
-        self._held: dict[HeldRecord, Callable[[], None]] = {}
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._stopped = False
-
-    @contextlib.contextmanager
-    def keep(self, held: HeldRecord, renewed: Callable[[], None] = lambda: None) -> Generator[None]:
-        """Renew ``held`` while inside; ``renewed`` is called after each renewal that succeeded."""
-        with self._changed:
-            self._held[held] = renewed
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="marin-leases", daemon=True)
-                self._thread.start()
-        try:
-            yield
-        finally:
-            with self._changed:
-                del self._held[held]
-
-    def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-
-    def _loop(self) -> None:
-        while due := self._wait_for_due():
-            for held, renewed in due:
-                if held.renew():
-                    renewed()
-
-    def _wait_for_due(self) -> list[tuple[HeldRecord, Callable[[], None]]]:
-        """Those whose renewal is due; empty when stopped."""
-        with self._changed:
-            while not self._stopped:
-                now = time.monotonic()
-                alive = [(held, renewed) for held, renewed in self._held.items() if not held.is_lost]
-                if due := [pair for pair in alive if pair[0].next_renewal <= now]:
-                    return due
-                # A lease that is taken meanwhile is due a third of its term later: this is soon enough to see it,
-                # and spares each short step a wake-up of this thread.
-                self._changed.wait(min([held.next_renewal - now for held, _ in alive] + [self._idle_seconds]))
-        return []

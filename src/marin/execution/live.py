@@ -22,7 +22,8 @@ from marin.execution.meter import SLOW_SECONDS, Meter, duration, shortened
 from marin.execution.plan_text import SMALL_PLAN, Line, Tone, opening_lines
 from marin.execution.planning import Plan
 from marin.execution.progress import Progress
-from marin.execution.tally import Tally, failure_text
+from marin.execution.record import FailedTry
+from marin.execution.tally import Tally, failure_text, retry_text
 
 _REDRAWS_A_SECOND = 8
 _STYLES: dict[Tone, str] = {
@@ -81,6 +82,12 @@ class LiveReporter:
 
     def noted(self, id_: ArtifactId, note: str) -> None:
         self._say(Line(f"note: {id_}: {note}", "warning"))
+
+    def retrying(self, id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> None:
+        with self._lock:
+            meter = self._meters[id_] = Meter(str(id_), self._clock())
+            meter.status = f"retry {retry} of {of} comes"
+        self._say(Line(retry_text(id_, failed, retry=retry, of=of, seconds=seconds), "warning"))
 
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None:
         self._end(id_)

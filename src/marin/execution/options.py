@@ -13,6 +13,10 @@ LEASE_SECONDS = 90.0
 """How long a silent holder keeps the lease. Three missed heartbeats."""
 
 
+RETRY_SECONDS = 2.0
+"""The pause before the first retry: what made a step crash may need a moment to pass."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How a run goes about its work.
@@ -25,6 +29,7 @@ class RunOptions:
     - ``fail_fast``: start nothing more once a step has failed.
     - ``durable``: force what is published onto the disk; ``None``: ``MARIN_DURABLE``, else yes.
     - ``lease_seconds``: how long a silent builder keeps its lease.
+    - ``retry_seconds``: the pause before the first retry of a step; each further one is twice as long, up to a minute.
     """
 
     prefix: str | None = None
@@ -34,12 +39,15 @@ class RunOptions:
     fail_fast: bool = False
     durable: bool | None = None
     lease_seconds: float = LEASE_SECONDS
+    retry_seconds: float = RETRY_SECONDS
 
     def __post_init__(self) -> None:
         if self.max_concurrent is not None and self.max_concurrent < 1:
             raise ConfigurationError(f"max_concurrent is {self.max_concurrent}: at least one step must be able to run")
         if self.lease_seconds <= 0:
             raise ConfigurationError(f"lease_seconds is {self.lease_seconds}: give a time in seconds above 0")
+        if self.retry_seconds < 0:
+            raise ConfigurationError(f"retry_seconds is {self.retry_seconds}: give a time in seconds, or 0")
 
 
 def is_durable(options: RunOptions, environ: Mapping[str, str]) -> bool:

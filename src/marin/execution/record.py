@@ -76,6 +76,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``data``: the folder that counts, relative to the address (``.``: the address itself), or the path or URL of
     adopted data. ``result``: the fields of the artifact. ``config``: the config with placeholders, for people;
     ``seconds``: from the lease to the publication. ``code``: what the step function was; ``None``: not recorded.
+    ``earlier``: tries of the same run that failed before it.
     """
 
     build_id: str
@@ -94,6 +95,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float
     provenance: dict[str, Any] = {}
     code: RecordedCode | None = None
+    earlier: tuple[FailedTry, ...] = ()
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +108,28 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     beat: int = 0
 
 
+class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants an attempt to end. Written into its record by them, not by its builder."""
+
+    by: str
+    at: str
+
+
+class FailedTry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An earlier try of the same run at the same step, which was repeated."""
+
+    build_id: str
+    started: str
+    error: str
+    frame: str | None = None
+    log: str | None = None
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A build under way, or one that failed: then ``error`` is the first line of why, ``frame`` where."""
+    """A build under way, or one that failed: then ``error`` is the first line of why, ``frame`` where.
+
+    ``number`` counts the tries of one run, ``earlier`` has the last that failed before; ``stop``: it is to end.
+    """
 
     build_id: str
     fingerprint_digest: str
@@ -118,6 +140,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     log: str | None = None
     error: str | None = None
     frame: str | None = None
+    number: int = 1
+    earlier: tuple[FailedTry, ...] = ()
+    stop: StopRequest | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ import time
 from collections.abc import Generator
 from types import FrameType
 
-from marin.errors import RunError, RunInterrupted, StoreError
+from marin.errors import RunInterrupted, StoreError
 from marin.execution.events import FailedStep
-from marin.execution.failure import Failure, is_user_code
+from marin.execution.failure import Failure
 from marin.execution.graph import Step
 from marin.execution.identity import ArtifactId
 from marin.execution.observe import observe_step
@@ -22,6 +22,7 @@ from marin.execution.options import RunOptions, run_options
 from marin.execution.pace import TICK_SECONDS, wanted_threads
 from marin.execution.planning import Plan
 from marin.execution.remote import RemoteFunction
+from marin.execution.run_error import run_error
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.schedule import Schedule
 from marin.execution.signals import in_this_process
@@ -48,6 +49,7 @@ class RunLoop:
         self.failures: list[FailedStep] = []
         self.blocked: dict[ArtifactId, ArtifactId] = {}
         self.signals: list[int] = []
+        state.abandon = self._abandon
         self._context = contextvars.copy_context()  # what surrounds the run surrounds its steps
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # of the main thread; a signal handler may put
         self._changed = threading.Condition()  # guards what follows, and all of the above but the signals
@@ -80,7 +82,7 @@ class RunLoop:
             name = signal.Signals(self.signals[0]).name
             raise RunInterrupted(f"the run was stopped by {name}; what was finished is kept", 128 + self.signals[0])
         if self.failures:
-            raise self._error()
+            raise run_error(self.failures, self.blocked, steps=len(self.planned.to_make))
 
     def _keep_pace(self) -> None:
         """Wait for a moment, or for something to do; then think about how many threads are good."""
@@ -137,9 +139,11 @@ class RunLoop:
                 try:
                     made = make(self.state, step)
                 except BaseException as fault:  # noqa: BLE001  # whatever ends a step is told
-                    self._take_in_fault(step.id, fault)
+                    counts = self._take_in_fault(step.id, fault)
                 else:
-                    self._take_in(step.id, made)
+                    counts = self._take_in(step.id, made)
+                if not counts:
+                    return  # the run has gone on, or has ended, without this thread
         except BaseException as fault:  # noqa: BLE001  # not the step's, ours: the main thread raises it
             self._breakdown = fault
             self._wake.put(None)
@@ -177,22 +181,31 @@ class RunLoop:
             self.schedule.put_back(passed_over)
         return admitted
 
-    def _take_in(self, id_: ArtifactId, made: Made) -> None:
+    def _take_in(self, id_: ArtifactId, made: Made) -> bool:
+        """False: the run has gone on without the step, and whatever it made does not count."""
         with self._changed:
-            if self._is_over:
-                return
+            if self._is_over or id_ not in self._began:
+                return False
             del self._began[id_]
             self.admission.release(id_)
             self.state.builds[id_] = made.build
             self.schedule.finish(id_)
             self.state.reporter.finished(id_, made.outcome, seconds=made.build.seconds, path=self.state.path(id_))
             self._note_end()
+            return True
 
-    def _take_in_fault(self, id_: ArtifactId, fault: BaseException) -> None:
+    def _abandon(self, id_: ArtifactId, fault: BaseException) -> None:
+        """Go on without the thread that runs this step; another one takes its place."""
+        if self._take_in_fault(id_, fault):
+            with self._changed:
+                self._threads -= 1
+                self._call_another()
+
+    def _take_in_fault(self, id_: ArtifactId, fault: BaseException) -> bool:
         failed = None if isinstance(fault, Stopped) else self._failed_step(id_, fault)
         with self._changed:
-            if self._is_over:
-                return
+            if self._is_over or id_ not in self._began:
+                return False
             del self._began[id_]
             self.admission.release(id_)
             blocked = self.schedule.fail(id_)
@@ -203,6 +216,7 @@ class RunLoop:
                 if self.state.options.fail_fast:
                     self._note_blocked(self.schedule.abandon_waiting(), id_)
             self._note_end()
+            return True
 
     def _note_blocked(self, blocked: list[ArtifactId], by: ArtifactId) -> None:
         for id_ in blocked:
@@ -267,19 +281,6 @@ class RunLoop:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _error(self) -> RunError:
-        lines = [f"{len(self.failures)} of {len(self.planned.to_make)} steps failed:"]
-        for failed in self.failures:
-            lines.append(f"  {failed.id}: {failed.failure.error}: {failed.failure.message}")
-            places = (failed.failure.frame and f"at {failed.failure.frame}", failed.log and f"log: {failed.log}")
-            lines += [f"    {place}" for place in places if place]
-        if self.blocked:
-            lines.append(f"{len(self.blocked)} not made because of them:")
-            lines += [f"  {id_} (needs {by})" for id_, by in self.blocked.items()]
-        error = RunError("\n".join(lines))
-        error.__cause__ = _from_user_code(self.failures[0].cause)
-        return error
-
 
 def _demand(step: Step) -> Demand:
     return Demand.of(step.run.resources) if isinstance(step.run, RemoteFunction) else ONE_CPU
@@ -289,11 +290,3 @@ def _usable(state: RunState) -> Capacity:
     """What the steps may use together. Who asks for more steps at a time than there are cores gets that."""
     capacity = state.executor.capacity()
     return dataclasses.replace(capacity, cpus=max(capacity.cpus, state.options.max_concurrent or 0))
-
-
-def _from_user_code(cause: BaseException | None) -> BaseException | None:
-    """``cause`` with a traceback that begins at the user's code: the way there through ours helps nobody."""
-    step = cause.__traceback__ if cause is not None else None
-    while step is not None and not is_user_code(step.tb_frame.f_code.co_filename):
-        step = step.tb_next
-    return cause.with_traceback(step) if cause is not None and step is not None else cause

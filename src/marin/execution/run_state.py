@@ -13,8 +13,9 @@ from marin.execution.artifact import Artifact, at_path
 from marin.execution.code_changes import RecordedCode
 from marin.execution.events import Reporter
 from marin.execution.graph import Step
-from marin.execution.held_record import HeldRecord, LeaseKeeper
+from marin.execution.held_record import HeldRecord
 from marin.execution.identity import ArtifactId
+from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.observe import typed_artifact
 from marin.execution.options import RunOptions
 from marin.execution.record import Build, Input, data_path
@@ -48,6 +49,8 @@ class RunState:
     held: dict[ArtifactId, HeldRecord] = field(default_factory=dict[ArtifactId, HeldRecord])
     gpus: dict[ArtifactId, frozenset[int]] = field(default_factory=dict[ArtifactId, frozenset[int]])
     """Which GPUs each running step should have, unless another run uses them."""
+    abandon: Callable[[ArtifactId, BaseException], None] = lambda id_, fault: None
+    """Go on without a step that runs in a thread: for the run, it has ended with this fault."""
     _takers: set[ArtifactId] = field(default_factory=set[ArtifactId])
     steps: Mapping[ArtifactId, Step] = field(default_factory=dict[ArtifactId, Step])
     code: Mapping[ArtifactId, RecordedCode] = field(default_factory=dict[ArtifactId, RecordedCode])

@@ -30,9 +30,9 @@ from marin.execution.code_changes import RecordedCode
 from marin.execution.console import default_reporter
 from marin.execution.events import Reporter, one_at_a_time
 from marin.execution.graph import Step, StepGraph, lower
-from marin.execution.held_record import LeaseKeeper
 from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
+from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.observe import build_url, observe, observe_step, typed_artifact
 from marin.execution.options import RunOptions, ambient_options, is_durable
 from marin.execution.planning import Decision, Observation, Plan, make_plan
@@ -41,7 +41,7 @@ from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import check_sendable
 from marin.execution.run_loop import RunLoop
 from marin.execution.run_state import RunState
-from marin.execution.step_runner import check_disk
+from marin.execution.step_process import check_disk
 from marin.executors.executor import Executor
 from marin.executors.local import LocalExecutor
 from marin.storage.format import ensure_format

@@ -5,61 +5,51 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marin.errors import (
-    ArtifactTypeError,
-    LeaseLostError,
-    NotEnoughResourcesError,
-    OutputError,
-    StepError,
-    StoreError,
-)
-from marin.execution.acquire import take_or_wait
+import msgspec
+
+from marin.errors import ArtifactTypeError, LeaseLostError, OutputError, StepStoppedError, StoreError
+from marin.execution.acquire import prepare_folder, take_or_wait
 from marin.execution.adopt import adopted_build
 from marin.execution.artifact import decode_result, to_json
 from marin.execution.context import RunContext
 from marin.execution.events import Outcome
-from marin.execution.failure import Failure
+from marin.execution.failure import Failure, shortened
 from marin.execution.graph import Step
-from marin.execution.held_record import WORKING_UNDER_VARIABLE, HeldRecord, nonces_around_us, working_under
+from marin.execution.held_record import HeldRecord, stopped, working_under
 from marin.execution.naming import class_name
 from marin.execution.observe import recorded_fingerprint
-from marin.execution.progress import Progress, progress_sink
+from marin.execution.progress import progress_sink
 from marin.execution.recipe import check_pure
 from marin.execution.record import (
     BUILDS_FOLDER,
     LOGS_FOLDER,
+    Attempt,
     Build,
+    FailedTry,
     ManifestSummary,
     build_folder,
     data_path,
     log_path,
+    new_build_id,
     timestamp,
 )
 from marin.execution.redaction import redact_values
 from marin.execution.remote import RemoteFunction
-from marin.execution.remote_call import RemoteCall
+from marin.execution.retrying import MAX_EARLIER, is_retried, pause_before_retry
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.showing import plain
 from marin.execution.step_body import Completed, execute
 from marin.execution.step_function import load_function
-from marin.executors.executor import Busy, Claim
-from marin.executors.quantities import show_size
-from marin.storage.prefix import PREFIX_VARIABLE
+from marin.execution.step_process import StepProcess
 
-POLL_SECONDS = 0.1
-"""How often the supervisor of a step's process looks for progress, and whether it should stop."""
-
-GRACE_SECONDS = 10.0
-"""How long a step may take to save its work when the run is stopped, before it is killed."""
-
-DEVICE_SECONDS = 0.5
-"""How often it is looked whether a device is free that another run uses."""
+_PAUSE_SLICE_SECONDS = 0.2
+_MAX_ERROR = 2000
+"""Characters of the error of a try that was repeated: the record stays small, its log has the rest."""
 
 MAX_LOST_LEASES = 3
 """How often a step whose builder was silent for too long is tried again within one run."""
@@ -83,8 +73,10 @@ def make(run: RunState, step: Step) -> Made:
         if isinstance(taken, Build):
             return Made(taken, Outcome.REUSED)
         try:
-            return _Attempt(run, step, taken).run_and_publish()
+            return _make_under_lease(run, step, taken)
         except LeaseLostError as lost:
+            if (request := taken.attempt.stop) is not None:
+                raise stopped(step.id, request) from lost
             if attempt == MAX_LOST_LEASES or run.stop.is_set():
                 raise
             run.reporter.noted(step.id, f"{lost}; trying again")
@@ -92,6 +84,38 @@ def make(run: RunState, step: Step) -> Made:
             run.held.pop(step.id, None)
             taken.give_up()
     raise AssertionError("unreachable")
+
+
+def _make_under_lease(run: RunState, step: Step, held: HeldRecord) -> Made:
+    """Try until it is made, or has failed for good, which is recorded."""
+    failed: _Failed | None = None
+    while True:
+        attempt = _Attempt(run, step, held)
+        try:
+            if failed is not None:
+                attempt.prepare_after(failed)
+            return attempt.run_and_publish()
+        except Stopped:
+            attempt.record_stop()
+            raise
+        except BaseException as fault:
+            if attempt.is_retried_after(fault):
+                failed = attempt.begin_again(fault)
+            elif attempt.record_failure(fault):
+                raise
+            else:
+                failed = None
+            if failed is None:
+                # What it ran into is the doing of whoever took over, such as a folder that is gone.
+                raise held.lost() from fault
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """A try that is repeated: as it was recorded, and what the record keeps of it."""
+
+    attempt: Attempt
+    kept: FailedTry
 
 
 class _Attempt:
@@ -104,36 +128,93 @@ class _Attempt:
         self.folder = build_folder(self.address, self.build_id)
         self.log = log_path(self.address, self.build_id)
         self.started = time.monotonic()
-        self._call: RemoteCall | None = None
+        self.remote = step.run if isinstance(step.run, RemoteFunction) else None
+        self.process = StepProcess(run, step, held) if self.remote is not None else None
 
     def run_and_publish(self) -> Made:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.run.keeper.keep(self.held, self._extend_worker))
-            try:
-                if self.step.source is not None:
-                    self.run.reporter.started(self.step.id, log=None)
-                    build = adopted_build(self.run, self.step, self.build_id)
-                    self.held.publish(build, None)
-                    return Made(build, Outcome.ADOPTED)
-                for folder in self._mutable_inputs():
-                    stack.enter_context(self.run.store.hold(folder))
-                return Made(self._publish(self._run_step()), Outcome.BUILT)
-            except Stopped:
-                with contextlib.suppress(StoreError, OSError):
-                    self.held.fail("interrupted", None, self._existing_log())
-                raise
-            except BaseException as fault:
-                if not self._record_failure(fault):
-                    # What it ran into is the doing of whoever took over, such as a folder that is gone.
-                    raise self.held.lost() from fault
-                raise
+            if self.process is not None:
+                kept = self.run.keeper.keep(self.held, renewed=self.process.extend)
+            else:
+                kept = self.run.keeper.keep(self.held, stopped=self._abandon)
+            stack.enter_context(kept)
+            if self.step.source is not None:
+                self.run.reporter.started(self.step.id, log=None)
+                build = adopted_build(self.run, self.step, self.build_id)
+                self.held.publish(build, None)
+                return Made(build, Outcome.ADOPTED)
+            for folder in self._mutable_inputs():
+                stack.enter_context(self.run.store.hold(folder))
+            return Made(self._publish(self._run_step()), Outcome.BUILT)
+
+    def record_stop(self) -> None:
+        """The whole run was told to stop."""
+        with contextlib.suppress(StoreError, OSError):
+            self.held.fail("interrupted", None, self._existing_log())
+
+    def is_retried_after(self, fault: BaseException) -> bool:
+        """Whether the run tries the step again."""
+        if self.remote is None or self.held.is_lost or self.run.stop.is_set():
+            return False
+        return self.held.attempt.number <= self.remote.retries and is_retried(fault, self.remote.retry_on)
+
+    def begin_again(self, fault: BaseException) -> _Failed | None:
+        """Put a new attempt into the record, under the same lease. None: the lease was lost."""
+        failure = Failure.from_exception(fault)
+        ours = self.held.attempt
+        kept = FailedTry(
+            build_id=self.build_id,
+            started=ours.started,
+            error=shortened(f"{failure.error}: {failure.message}", _MAX_ERROR),
+            frame=failure.frame or None,
+            log=self._existing_log(),
+        )
+        now = datetime.datetime.now(datetime.UTC)
+        following = msgspec.structs.replace(
+            ours,
+            build_id=new_build_id(now),
+            started=timestamp(now),
+            number=ours.number + 1,
+            earlier=(*ours.earlier, kept)[-MAX_EARLIER:],
+        )
+        try:
+            if not self.held.begin_again(following):
+                return None
+        except (StoreError, OSError) as untold:
+            fault.add_note(f"It was not tried again, as this could not be recorded: {untold}")
+            raise fault from None
+        return _Failed(msgspec.structs.replace(ours, error=kept.error), kept)
+
+    def prepare_after(self, failed: _Failed) -> None:
+        """Say that the step is tried again, wait a moment, and make the folder, with what the failed try has left."""
+        assert self.remote is not None
+        retry = failed.attempt.number
+        seconds = pause_before_retry(retry, self.run.options.retry_seconds)
+        self.run.reporter.retrying(self.step.id, failed.kept, retry=retry, of=self.remote.retries, seconds=seconds)
+        with self.run.keeper.keep(self.held):
+            until = time.monotonic() + seconds
+            while (left := until - time.monotonic()) > 0:
+                if self.run.stop.wait(min(left, _PAUSE_SLICE_SECONDS)):
+                    raise Stopped
+                if (request := self.held.attempt.stop) is not None:
+                    raise stopped(self.step.id, request)
+            prepare_folder(self.run, self.step, self.held, failed.attempt, self.held.kept)
+
+    def _abandon(self) -> None:
+        """Somebody wants a step in a thread to end, which can't be done: nobody waits for it, and it can't publish."""
+        request = self.held.attempt.stop
+        assert request is not None
+        # A store that can't be written now is asked again a moment later.
+        with contextlib.suppress(StoreError, OSError):
+            if self.held.fail(f"stopped by {request.by}", None, None):
+                self.run.abandon(self.step.id, stopped(self.step.id, request))
 
     def _run_step(self) -> Completed:
         config = self._config()
-        remote = self.step.run if isinstance(self.step.run, RemoteFunction) else None
-        self.run.reporter.started(self.step.id, log=self.run.store.url(self.log) if remote is not None else None)
-        if remote is not None:
-            return self._run_in_process(remote, config)
+        self.run.reporter.started(self.step.id, log=self.run.store.url(self.log) if self.remote is not None else None)
+        if self.remote is not None and self.process is not None:
+            self._make_logs_folder()
+            return self.process.execute(self.remote, config)
         assert self.step.run is not None  # checked at construction
         assert not isinstance(self.step.run, RemoteFunction)
         told = progress_sink(lambda progress: self.run.reporter.progressed(self.step.id, progress))
@@ -165,88 +246,9 @@ class _Attempt:
         config = self.step.build_config(context)
         return {} if config is None else config
 
-    def _run_in_process(self, remote: RemoteFunction, config: Any) -> Completed:
-        self._make_logs_folder()
-        check_disk(self.step, self.run.store.url(self.address))
-        claim = self._claim(remote)
-        try:
-            return self._run_with(claim, remote, config)
-        finally:
-            claim.release()
-
-    def _claim(self, remote: RemoteFunction) -> Claim:
-        """The devices of the step. Waits, and says so, while another run uses them."""
-        told: Busy | None = None
-        while True:
-            claim = self.run.executor.claim(remote.resources, self.run.gpus.get(self.step.id, ()))
-            if isinstance(claim, Claim):
-                return claim
-            if claim != told:
-                self.run.reporter.noted(self.step.id, f"waits for {claim.device}, which {claim.holder} uses")
-                told = claim
-            if self.run.stop.wait(DEVICE_SECONDS):
-                raise Stopped
-            if self.held.is_lost:
-                raise LeaseLostError(f"{self.step.id}: the lease was lost while the step waited for {claim.device}")
-
-    def _run_with(self, claim: Claim, remote: RemoteFunction, config: Any) -> Completed:
-        call = RemoteCall.start(
-            self.run.executor,
-            name=str(self.step.id),
-            function=remote.function,
-            config=config,
-            artifact_type=self.step.artifact_type,
-            output_path=self.run.store.url(self.folder),
-            job_folder=self.run.store.url(f"{self.address}/{BUILDS_FOLDER}/job-{self.build_id}"),
-            log_path=self.run.store.url(self.log),
-            env={**self._environment(), **claim.env},
-            lease_seconds=self.held.ttl_seconds,
-            claim=claim,
-        )
-        self._call = call
-        try:
-            return self._watch(call)
-        finally:
-            self._call = None
-            call.close()
-
-    def _environment(self) -> dict[str, str]:
-        """What a run that the step itself starts must know."""
-        around = nonces_around_us() | {self.held.attempt.lease.nonce}
-        return {PREFIX_VARIABLE: self.run.prefix, WORKING_UNDER_VARIABLE: ",".join(sorted(around))}
-
-    def _watch(self, call: RemoteCall) -> Completed:
-        shown: Progress | None = None
-        while True:
-            if self.run.stop.is_set():
-                self._stop(call)
-            if (completed := call.wait(POLL_SECONDS)) is not None:  # the end of the process wakes it
-                return completed
-            if self.held.is_lost:
-                raise LeaseLostError(f"{self.step.id}: the lease was lost while the step ran")
-            progress = call.progress()
-            if progress is not None and progress != shown:
-                self.run.reporter.progressed(self.step.id, progress)
-                shown = progress
-
-    def _stop(self, call: RemoteCall) -> None:
-        """End the step's process: SIGTERM, time to save its work, SIGKILL; at once on a second signal."""
-        call.cancel(GRACE_SECONDS)
-        with contextlib.suppress(StepError):  # however it ends now, it was stopped
-            while call.wait(0.05) is None:
-                if self.run.kill.is_set():
-                    call.cancel(0.0)
-        raise Stopped
-
-    def _extend_worker(self) -> None:
-        call = self._call
-        if call is not None:
-            call.renew(self.held.ttl_seconds)
-
     def _publish(self, completed: Completed) -> Build:
         self._check_result(completed.result)
         moves = self.run.store.publishes_by_moving and not self.step.id.is_mutable
-        has_log = isinstance(self.step.run, RemoteFunction)
         fingerprint = recorded_fingerprint(self.step, self.run.secrets)
         build = Build(
             build_id=self.build_id,
@@ -260,12 +262,13 @@ class _Attempt:
             manifest=ManifestSummary(
                 files=completed.manifest.files, bytes=completed.manifest.bytes, digest=completed.manifest.digest
             ),
-            log=self.log if has_log else None,
+            log=self.log if self.remote is not None else None,
             started=self.held.attempt.started,
             finished=timestamp(datetime.datetime.now(datetime.UTC)),
             seconds=round(time.monotonic() - self.started, 3),
             provenance=self.run.provenance(),
             code=self.run.code.get(self.step.id),
+            earlier=self.held.attempt.earlier,
         )
         if self.run.durable:
             self.run.store.sync(self.folder)
@@ -279,13 +282,16 @@ class _Attempt:
         except ArtifactTypeError as fault:
             raise OutputError(f"{fault}. Let the step return values of the types that its class declares") from fault
 
-    def _record_failure(self, fault: BaseException) -> bool:
+    def record_failure(self, fault: BaseException) -> bool:
         """Record why the attempt failed. False: the lease was lost before."""
         failure = Failure.from_exception(fault)
-        if not isinstance(self.step.run, RemoteFunction):
+        error = f"{failure.error}: {failure.message}"
+        if isinstance(fault, StepStoppedError) and (request := self.held.attempt.stop) is not None:
+            error = f"stopped by {request.by}"
+        if self.remote is None:
             self._write_log(failure.traceback)
         try:
-            return self.held.fail(f"{failure.error}: {failure.message}", failure.frame or None, self._existing_log())
+            return self.held.fail(error, failure.frame or None, self._existing_log())
         except (StoreError, OSError) as untold:
             # What the step ran into matters more; it may well be the same full disk.
             fault.add_note(f"This could not be recorded: {untold}")
@@ -301,21 +307,6 @@ class _Attempt:
 
     def _make_logs_folder(self) -> None:
         os.makedirs(self.run.store.url(f"{self.address}/{LOGS_FOLDER}"), exist_ok=True)
-
-
-def check_disk(step: Step, place: str) -> None:
-    """Raise ``NotEnoughResourcesError`` unless the disk of ``place``, which need not exist, has room for the step."""
-    wanted = step.run.resources.disk if isinstance(step.run, RemoteFunction) else None
-    if wanted is None:
-        return
-    while not os.path.isdir(place) and place != os.path.dirname(place):
-        place = os.path.dirname(place)
-    free = shutil.disk_usage(place).free
-    if free < wanted:
-        raise NotEnoughResourcesError(
-            f"{step.id} asks for disk={show_size(wanted)}, and {place} has {show_size(free)} free: "
-            f"{show_size(wanted - free)} are missing. Free them there, or choose another store with --prefix"
-        )
 
 
 def _readable(value: Any) -> Any:

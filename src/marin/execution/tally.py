@@ -6,16 +6,18 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from marin.execution.events import FailedStep, Outcome
+from marin.execution.failure import shortened
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import duration
 from marin.execution.plan_text import Line, summary
 from marin.execution.planning import Decision, Plan
-from marin.execution.record import data_path
+from marin.execution.record import FailedTry, data_path
 from marin.execution.remote import RemoteFunction
 
 _LISTED_TARGETS = 10
 _LISTED_FAILURES = 30
 _MESSAGE_LINES = 12
+_RETRY_CHARACTERS = 300
 
 
 @dataclass(slots=True)
@@ -141,6 +143,13 @@ def failure_text(failed: FailedStep) -> Iterator[str]:
         yield f"at {failure.frame}"
     if failed.log:
         yield f"log {failed.log}"
+
+
+def retry_text(id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> str:
+    """What is said when a step will be tried again: one line, however long its error is."""
+    first = failed.error.strip().splitlines()[0] if failed.error.strip() else "it failed"
+    first = first.replace(f"{id_}: ", "").partition(" Its log ")[0].rstrip(". ")
+    return f"{id_}: {shortened(first, _RETRY_CHARACTERS)}; retry {retry} of {of} in {duration(seconds)}"
 
 
 def absolute(prefix: str, path: str) -> str:

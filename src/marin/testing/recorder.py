@@ -5,6 +5,7 @@ from __future__ import annotations
 from marin.execution.events import FailedStep, Outcome, SilentReporter
 from marin.execution.identity import ArtifactId
 from marin.execution.planning import Plan
+from marin.execution.record import FailedTry
 
 
 class RecordingReporter(SilentReporter):
@@ -14,6 +15,7 @@ class RecordingReporter(SilentReporter):
     - ``made``: what was built and adopted, in the order in which it was done; a ``dev`` step as often as it was built.
     - ``outcomes``: how steps ended well: ``built``, ``adopted``, or ``reused`` from another process.
     - ``failures``, ``blocks``: what failed, and what was not made because of which failed step.
+    - ``retries``: the failed tries that were repeated.
     - ``notes``, ``waits``: what the author of a step should know, and for whom it waited.
     """
 
@@ -22,6 +24,7 @@ class RecordingReporter(SilentReporter):
         self.made: list[str] = []
         self.notes: list[tuple[str, str]] = []
         self.waits: list[tuple[str, str]] = []
+        self.retries: list[tuple[str, FailedTry]] = []
         self.outcomes: dict[str, str] = {}
         self.failures: dict[str, FailedStep] = {}
         self.blocks: dict[str, str] = {}
@@ -35,6 +38,9 @@ class RecordingReporter(SilentReporter):
 
     def waiting(self, id_: ArtifactId, *, holder: str) -> None:
         self.waits.append((str(id_), holder))
+
+    def retrying(self, id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> None:
+        self.retries.append((str(id_), failed))
 
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None:
         self.outcomes[str(id_)] = str(outcome)
