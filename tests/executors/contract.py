@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -240,3 +241,47 @@ class ExecutorContract:
 
     def test_a_cpu_is_always_there(self, executor: Executor):
         executor.preflight(ResourceConfig.parse("cpu"))
+
+    def test_a_job_that_prints_without_end_fills_no_disk(self, executor: Executor, spec: SpecMaker):
+        request = replace(
+            spec("sh", "-c", "echo first; head -c 50000000 /dev/zero; echo; echo last"), log_bytes=300_000
+        )
+        assert executor.wait(executor.submit(request), 60).exit_code == 0
+        log = Path(request.log_path)
+        assert sum(file.stat().st_size for file in log.parent.iterdir()) <= 300_000
+        assert Path(f"{log}.0").read_bytes().startswith(b"first\n")
+        assert log.read_bytes().endswith(b"\nlast\n")
+
+    def test_a_line_without_end_and_bytes_without_meaning_harm_nobody(self, executor: Executor, spec: SpecMaker):
+        request = replace(spec("sh", "-c", "head -c 3000000 /dev/urandom | tr -d '\\n'; echo end"), log_bytes=100_000)
+        assert executor.wait(executor.submit(request), 60).exit_code == 0
+        assert Path(request.log_path).read_bytes().endswith(b"end\n")
+
+    def test_a_progress_bar_is_kept_as_it_was_in_the_end(self, executor: Executor, spec: SpecMaker):
+        request = spec(
+            "sh", "-c", "i=0; while [ $i -lt 500 ]; do printf '\\r%d of 500' $i; i=$((i+1)); done; echo; echo end"
+        )
+        executor.wait(executor.submit(request), 60)
+        assert Path(request.log_path).read_text() == "499 of 500\nend\n"
+
+    def test_the_last_words_of_a_crash_are_in_the_log(self, executor: Executor, spec: SpecMaker):
+        code = "import ctypes, faulthandler; faulthandler.enable(); print('so far', flush=True); ctypes.string_at(0)"
+        request = spec(sys.executable, "-S", "-c", code)
+        assert executor.wait(executor.submit(request), 60).signal == signal.SIGSEGV
+        told = Path(request.log_path).read_text()
+        assert told.startswith("so far\nFatal Python error: Segmentation fault")
+        assert told.rstrip().endswith("in <module>") or "Extension modules" in told
+
+    def test_a_job_that_prints_all_the_time_can_be_cancelled_and_expires(self, executor, spec: SpecMaker, mark: str):
+        job = executor.submit(replace(spec("yes"), log_bytes=100_000))
+        executor.cancel(job, 5)
+        assert executor.wait(job, 20).reason == "cancelled"
+        job = executor.submit(replace(spec("yes", lease_seconds=0.3), log_bytes=100_000))
+        assert executor.wait(job, 20).reason == "expired"
+        assert marked(mark) == []
+
+    def test_what_keeps_the_output_open_does_not_keep_the_job_from_ending(self, executor, spec: SpecMaker, mark: str):
+        request = spec("sh", "-c", "(setsid sh -c 'while true; do echo late; done' &); echo done")
+        assert executor.wait(executor.submit(request), 20).exit_code == 0
+        assert "done" in Path(request.log_path).read_text()
+        assert marked(mark) == []

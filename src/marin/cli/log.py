@@ -1,5 +1,7 @@
 """Print the log of an artifact's last attempt, else of its build. With -f, go on until the attempt ends.
 
+Of a very long log the beginning and the end are kept.
+
 example:
   marin log -f checkpoints/poet
 """
@@ -7,6 +9,9 @@ example:
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import re
 import sys
 import time
 from typing import BinaryIO
@@ -14,9 +19,13 @@ from typing import BinaryIO
 from marin.cli.store_access import add_artifact_argument, add_store_arguments, found, opened
 from marin.errors import NotBuiltError
 from marin.execution.catalog import Condition, Entry, read_entry
+from marin.execution.logs import log_parts
 from marin.storage.local import LocalStore
 
 _POLL_SECONDS = 0.2
+
+_HARMFUL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]|\x1b(?!\[[0-9;]*m)")
+"""What a terminal would obey, but for colors, tabs and line ends."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,15 +47,19 @@ def execute(arguments: argparse.Namespace) -> int:
     place = store.url(entry.log)
     print(f"log of {entry.id}: {place}", file=sys.stderr)
     file = _opened(store, entry, place, follow=follow)
-    copied = 0
+    copied = _copy_older(place)
     if file is not None:
-        with file:
-            copied = _copy(file)
-            while follow:
-                time.sleep(_POLL_SECONDS)
-                # Asked before we read: what was written until the end is then still read.
-                follow = _still(store, entry)
+        copied += _copy(file)
+        while follow:
+            time.sleep(_POLL_SECONDS)
+            # Asked before we read: what was written until the end is then still read.
+            follow = _still(store, entry)
+            copied += _copy(file)
+            if (newer := _continued(file, place)) is not None:
+                file.close()
+                file = newer
                 copied += _copy(file)
+        file.close()
     if not copied:
         print("the log is empty", file=sys.stderr)
     return 0
@@ -62,11 +75,33 @@ def _opened(store: LocalStore, entry: Entry, place: str, *, follow: bool) -> Bin
             time.sleep(_POLL_SECONDS)
 
 
-def _copy(file: BinaryIO) -> int:
-    """Print what is there, and say how many bytes that were."""
+def _copy_older(place: str) -> int:
+    """Print the parts of a long log that came before what lies at ``place``."""
     copied = 0
+    for part in log_parts(place):
+        if part != place:
+            # It may just give way to the next one.
+            with contextlib.suppress(FileNotFoundError), open(part, "rb") as file:
+                copied += _copy(file)
+    return copied
+
+
+def _continued(file: BinaryIO, place: str) -> BinaryIO | None:
+    """The part that was begun meanwhile, once all of ``file`` was read."""
+    with contextlib.suppress(FileNotFoundError):
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(place)):
+            _copy(file)  # what was written between our last look and the change
+            return open(place, "rb")
+    return None
+
+
+def _copy(file: BinaryIO) -> int:
+    """Print what is there, and say how many bytes that were. A terminal gets nothing that could change how it works."""
+    copied = 0
+    on_terminal = sys.stdout.isatty()
     while part := file.read(1 << 16):
-        copied += sys.stdout.buffer.write(part)
+        copied += len(part)
+        sys.stdout.buffer.write(_HARMFUL.sub(b"?", part) if on_terminal else part)
     sys.stdout.buffer.flush()
     return copied
 

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 from marin.errors import ConfigurationError
 from marin.execution.ambient import Ambient
+from marin.executors.executor import LOG_BYTES
 
 LEASE_SECONDS = 90.0
 """How long a silent holder keeps the lease. Three missed heartbeats."""
 
+
+MIN_LOG_BYTES = 4096
+"""Less would not hold the traceback of an error."""
 
 RETRY_SECONDS = 2.0
 """The pause before the first retry: what made a step crash may need a moment to pass."""
@@ -30,6 +34,7 @@ class RunOptions:
     - ``durable``: force what is published onto the disk; ``None``: ``MARIN_DURABLE``, else yes.
     - ``lease_seconds``: how long a silent builder keeps its lease.
     - ``retry_seconds``: the pause before the first retry of a step; each further one is twice as long, up to a minute.
+    - ``log_bytes``: how much of the disk the log of one attempt takes at most. Its beginning and its end are kept.
     """
 
     prefix: str | None = None
@@ -40,6 +45,7 @@ class RunOptions:
     durable: bool | None = None
     lease_seconds: float = LEASE_SECONDS
     retry_seconds: float = RETRY_SECONDS
+    log_bytes: int = LOG_BYTES
 
     def __post_init__(self) -> None:
         if self.max_concurrent is not None and self.max_concurrent < 1:
@@ -48,6 +54,8 @@ class RunOptions:
             raise ConfigurationError(f"lease_seconds is {self.lease_seconds}: give a time in seconds above 0")
         if self.retry_seconds < 0:
             raise ConfigurationError(f"retry_seconds is {self.retry_seconds}: give a time in seconds, or 0")
+        if self.log_bytes < MIN_LOG_BYTES:
+            raise ConfigurationError(f"log_bytes is {self.log_bytes}: a log needs {MIN_LOG_BYTES:,} bytes at least")
 
 
 def is_durable(options: RunOptions, environ: Mapping[str, str]) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from pathlib import Path
 
 from marin.errors import LeaseLostError, StepError, StepInterruptedError, WorkerDiedError
-from marin.execution.failure import Failure, is_user_code, shown_frame
+from marin.execution.failure import Failure, is_user_code, shortened, shown_frame
+from marin.execution.logs import read_log_end
 from marin.executors.executor import JobState
 
 TAIL_LINES = 20
 _TAIL_BYTES = 64 * 1024
+_LINE_CHARACTERS = 500
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 # All threads are listed, the one that crashed among them and not always first.
@@ -38,7 +40,7 @@ def explain_death(name: str, state: JobState, *, log: str, log_path: str, oom_ki
     None if it does not tell. The error's ``Failure`` has the Python frame of a crash, if the log shows one.
     """
     frame = crash_frame(log)
-    tail = "\n".join(log.splitlines()[-TAIL_LINES:])
+    tail = "\n".join(_shown(line) for line in log.splitlines()[-TAIL_LINES:])
     kind: type[StepError] = WorkerDiedError
     if state.reason == "cancelled":
         kind, reason = StepInterruptedError, "was told to stop, and ended without an answer"
@@ -58,6 +60,11 @@ def explain_death(name: str, state: JobState, *, log: str, log_path: str, oom_ki
     return failure.carried_by(kind(message))
 
 
+def _shown(line: str) -> str:
+    """``line`` as it can stand in a message, whatever a step has printed."""
+    return shortened(_UNPRINTABLE.sub("?", line), _LINE_CHARACTERS)
+
+
 def crash_frame(log: str) -> str:
     """The innermost frame of the user's code in a crash that Python itself has reported in ``log``; empty if none."""
     crash = _CRASH.search(log)
@@ -67,14 +74,8 @@ def crash_frame(log: str) -> str:
 
 
 def read_log(log_path: str, start: int) -> str:
-    """What was appended to the log since it was ``start`` bytes long; of that, the last 64 KiB."""
-    try:
-        with open(log_path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(start, size - _TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    """What was printed since the log was ``start`` bytes long; of that, the last 64 KiB."""
+    return read_log_end(log_path, start, _TAIL_BYTES)
 
 
 def count_oom_kills(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int | None:

@@ -20,7 +20,7 @@ from marin.execution.progress import Progress
 from marin.execution.sendable import check_sendable as check_sendable  # where users of this module look for it
 from marin.execution.sendable import dumped
 from marin.execution.step_body import Completed
-from marin.executors.executor import Claim, Executor, JobSpec, JobState
+from marin.executors.executor import LOG_BYTES, Claim, Executor, JobSpec, JobState
 
 WORKER = "marin.execution.worker"
 
@@ -59,6 +59,7 @@ class RemoteCall:
         log_path: str,
         env: Mapping[str, str],
         lease_seconds: float,
+        log_bytes: int = LOG_BYTES,
         claim: Claim | None = None,
     ) -> RemoteCall:
         """Start ``function(config)`` with our ``sys.path``, working folder and environment, and ``env`` on top.
@@ -83,6 +84,7 @@ class RemoteCall:
                     cwd=os.getcwd(),
                     log_path=log_path,
                     lease_seconds=lease_seconds,
+                    log_bytes=log_bytes,
                     claim=claim or Claim(),
                 )
             )

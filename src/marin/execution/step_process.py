@@ -89,6 +89,7 @@ class StepProcess:
             log_path=url(self.log),
             env={**self._environment(), **claim.env},
             lease_seconds=self.held.ttl_seconds,
+            log_bytes=self.run.options.log_bytes,
             claim=claim,
         )
 

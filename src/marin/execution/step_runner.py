@@ -7,7 +7,6 @@ import datetime
 import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,13 +20,13 @@ from marin.execution.events import Outcome
 from marin.execution.failure import Failure, shortened
 from marin.execution.graph import Step
 from marin.execution.held_record import HeldRecord, stopped, working_under
+from marin.execution.logs import AttemptLog
 from marin.execution.naming import class_name
 from marin.execution.observe import recorded_fingerprint
 from marin.execution.progress import progress_sink
 from marin.execution.recipe import check_pure
 from marin.execution.record import (
     BUILDS_FOLDER,
-    LOGS_FOLDER,
     Attempt,
     Build,
     FailedTry,
@@ -126,7 +125,8 @@ class _Attempt:
         self.build_id = held.attempt.build_id
         self.address = step.id.address
         self.folder = build_folder(self.address, self.build_id)
-        self.log = log_path(self.address, self.build_id)
+        path = log_path(self.address, self.build_id)
+        self.log = AttemptLog(path, run.store.url(path))
         self.started = time.monotonic()
         self.remote = step.run if isinstance(step.run, RemoteFunction) else None
         self.process = StepProcess(run, step, held) if self.remote is not None else None
@@ -150,7 +150,7 @@ class _Attempt:
     def record_stop(self) -> None:
         """The whole run was told to stop."""
         with contextlib.suppress(StoreError, OSError):
-            self.held.fail("interrupted", None, self._existing_log())
+            self.held.fail("interrupted", None, self.log.recorded())
 
     def is_retried_after(self, fault: BaseException) -> bool:
         """Whether the run tries the step again."""
@@ -167,7 +167,7 @@ class _Attempt:
             started=ours.started,
             error=shortened(f"{failure.error}: {failure.message}", _MAX_ERROR),
             frame=failure.frame or None,
-            log=self._existing_log(),
+            log=self.log.recorded(),
         )
         now = datetime.datetime.now(datetime.UTC)
         following = msgspec.structs.replace(
@@ -211,9 +211,9 @@ class _Attempt:
 
     def _run_step(self) -> Completed:
         config = self._config()
-        self.run.reporter.started(self.step.id, log=self.run.store.url(self.log) if self.remote is not None else None)
+        self.run.reporter.started(self.step.id, log=self.log.place if self.remote is not None else None)
         if self.remote is not None and self.process is not None:
-            self._make_logs_folder()
+            self._prepare_log()
             return self.process.execute(self.remote, config)
         assert self.step.run is not None  # checked at construction
         assert not isinstance(self.step.run, RemoteFunction)
@@ -262,7 +262,7 @@ class _Attempt:
             manifest=ManifestSummary(
                 files=completed.manifest.files, bytes=completed.manifest.bytes, digest=completed.manifest.digest
             ),
-            log=self.log if self.remote is not None else None,
+            log=self.log.path if self.remote is not None else None,
             started=self.held.attempt.started,
             finished=timestamp(datetime.datetime.now(datetime.UTC)),
             seconds=round(time.monotonic() - self.started, 3),
@@ -289,24 +289,18 @@ class _Attempt:
         if isinstance(fault, StepStoppedError) and (request := self.held.attempt.stop) is not None:
             error = f"stopped by {request.by}"
         if self.remote is None:
-            self._write_log(failure.traceback)
+            self._prepare_log()
+            self.log.write(failure.traceback)
         try:
-            return self.held.fail(error, failure.frame or None, self._existing_log())
+            return self.held.fail(error, failure.frame or None, self.log.recorded())
         except (StoreError, OSError) as untold:
             # What the step ran into matters more; it may well be the same full disk.
             fault.add_note(f"This could not be recorded: {untold}")
             return True
 
-    def _existing_log(self) -> str | None:
-        return self.log if os.path.exists(self.run.store.url(self.log)) else None
-
-    def _write_log(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # the failure itself matters more than its log
-            self._make_logs_folder()
-            Path(self.run.store.url(self.log)).write_text(text, encoding="utf-8", errors="backslashreplace")
-
-    def _make_logs_folder(self) -> None:
-        os.makedirs(self.run.store.url(f"{self.address}/{LOGS_FOLDER}"), exist_ok=True)
+    def _prepare_log(self) -> None:
+        served = self.held.kept
+        self.log.prepare(keep=[os.path.basename(served.log)] if served is not None and served.log else [])
 
 
 def _readable(value: Any) -> Any:

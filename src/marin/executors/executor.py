@@ -15,6 +15,9 @@ from typing import Literal, Protocol
 from marin.executors.capacity import Capacity
 from marin.executors.resources import ResourceConfig
 
+LOG_BYTES = 64 << 20
+"""How much of the disk the log of one job takes at most, unless somebody says otherwise."""
+
 EndReason = Literal["cancelled", "expired"]
 """Why the executor itself ended a job: it was told to, or the job was not renewed in time."""
 
@@ -52,6 +55,8 @@ class JobSpec:
 
     - ``env``: the whole environment of the command; nothing is taken from that of the caller.
     - ``log_path``: its output and its errors are appended here. Folders that are missing are made.
+    - ``log_bytes``: the most that its log takes of the disk. What is longer is told in ``log_path``.1, and its
+      beginning in ``log_path``.0; what was between them is dropped.
     - ``lease_seconds``: how long it may live before the first ``renew``.
     - ``claim``: the devices that it uses. Its ``env`` is not added to that of the command.
     """
@@ -62,6 +67,7 @@ class JobSpec:
     cwd: str
     log_path: str
     lease_seconds: float
+    log_bytes: int = LOG_BYTES
     claim: Claim = field(default_factory=Claim)
 
 

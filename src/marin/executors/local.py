@@ -160,7 +160,9 @@ class LocalExecutor:
 def _start_guard(spec: JobSpec, lease: int, status: int) -> subprocess.Popen[bytes]:
     deadline = time.monotonic() + spec.lease_seconds
     held = ",".join(map(str, spec.claim.descriptors))
-    argv = [sys.executable, "-I", "-S", guard.__file__, str(lease), str(status), repr(deadline), held, *spec.argv]
+    log_path = os.path.abspath(spec.log_path)
+    argv = [sys.executable, "-I", "-S", guard.__file__, str(lease), str(status), repr(deadline), held]
+    argv += [log_path, str(spec.log_bytes), *spec.argv]
     try:
         Path(spec.log_path).parent.mkdir(parents=True, exist_ok=True)
         log = open(spec.log_path, "ab")  # noqa: SIM115  # closed below, whatever happens
