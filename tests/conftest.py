@@ -5,7 +5,7 @@ from hypothesis import settings
 settings.register_profile("marin", deadline=None, print_blob=True)
 settings.load_profile("marin")
 
-pytest.register_assert_rewrite("tests.executors.contract", "tests.storage.contract")
+pytest.register_assert_rewrite("tests.executors.contract", "tests.storage.contract", "tests.execution.step_contract")
 
 
 def pytest_addoption(parser):

@@ -22,7 +22,7 @@ CONTROL = {".artifact.json", ".manifest.json", ".builds", ".logs"}
 SLACK_SECONDS = 0.5
 """How much later than its cause an effect may be told; a removal's journal line and its first unlink are two calls."""
 
-HANG_SECONDS = 60.0
+HANG_SECONDS = 120.0
 """No run of the chaos's small graph takes that long, however often it is disturbed."""
 
 BUGS = {
@@ -292,6 +292,7 @@ NEEDED = {
     "failed steps": 3,
     "full disk": 3,
     "no permission": 3,
+    "pauses at a call": 2,
 }
 """How much of it there must have been, however slow the machine."""
 
@@ -300,7 +301,13 @@ def counts(events: Sequence[Event], injected: Sequence[str]) -> dict[str, int]:
     """How often each kind of thing happened. ``injected``: the kind of each injected error."""
     found = {name: sum(map(counted, events)) for name, counted in COUNTED.items()}
     by_kind = Counter(injected)
-    kinds = {"0": "full disk", "1": "no permission", "2": "failed fsync"}
+    kinds = {
+        "0": "full disk",
+        "1": "no permission",
+        "2": "failed fsync",
+        "3": "kills at a call",
+        "4": "pauses at a call",
+    }
     return found | {label: by_kind.get(kind, 0) for kind, label in kinds.items()}
 
 

@@ -16,15 +16,15 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from tests.chaos.audit import counts, did_not_happen
-from tests.chaos.injected.sitecustomize import FORBIDDEN, FULL, SICK
+from tests.chaos.injected.sitecustomize import DEADLY, FORBIDDEN, FULL, KINDS, NUMB, SICK
 from tests.chaos.journal import JOURNAL_VARIABLE, read_journal, tell
 from tests.chaos.pipeline import FAILURES_VARIABLE, PACE_VARIABLE
-from tests.chaos.runner import READY_VARIABLE
+from tests.chaos.runner import HESITATION_VARIABLE, READY_VARIABLE
 from tests.executors.processes import MARK, marked
 
 ROOT = Path(__file__).parents[2]
 RUNNERS = 3
-REST_SECONDS = 60.0
+REST_SECONDS = 120.0
 """How long processes may take to end when told to, and the calm run at the end for each ten generations."""
 
 
@@ -45,7 +45,7 @@ class Conductor:
         self.generations = max(2, int(seconds / 4))
         self.mark = uuid.uuid4().hex
         self.weather = folder / "weather"
-        self.weather.write_bytes(bytes(3))
+        self.weather.write_bytes(bytes(len(KINDS)))
         self.journal = folder / "journal"
         os.environ[JOURNAL_VARIABLE] = str(self.journal)
         self.env = {
@@ -61,6 +61,7 @@ class Conductor:
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "injected"), self.env["PYTHONPATH"]]),
             "MARIN_CHAOS_STORE": str(self.store),
             "MARIN_CHAOS_WEATHER": str(self.weather),
+            HESITATION_VARIABLE: "0.1",
         }
         self.runners: list[subprocess.Popen[bytes]] = []
         self.witnesses: list[subprocess.Popen[bytes]] = []
@@ -68,6 +69,7 @@ class Conductor:
         self.resume_at: dict[int, float] = {}
         self.clear_at: dict[int, float] = {}
         self.spared: dict[int, float] = {}
+        self.spared_until = 0.0
         self.started = 0
 
     # The storm
@@ -75,6 +77,8 @@ class Conductor:
     def storm(self) -> None:
         for kind in ("watch", "read"):
             self.witnesses.append(self._start(self.env, "tests.chaos.witness", kind, self.store, self.generations))
+        self._set_weather(DEADLY, 3)
+        self._set_weather(NUMB, 3)
         began = time.monotonic()
         while (lasted := time.monotonic() - began) < self.seconds or (
             # On a busy machine little happens in that time: then it is not over yet.
@@ -87,6 +91,9 @@ class Conductor:
             while time.monotonic() < pause:
                 self._recover()
                 time.sleep(0.02)
+        for kind in KINDS:
+            self._set_weather(kind, 0)
+        self._note_stopped()
         self._recover(all_of_it=True)
 
     def _actions(self) -> list[tuple[Callable[[], None], int]]:
@@ -110,6 +117,9 @@ class Conductor:
     def kill(self, kind: str) -> None:
         if (pid := self._pick(kind)) is not None:
             tell("killed", what=kind, who=pid)
+            if kind == "guard":  # its run is spared, also by itself
+                self._set_weather(DEADLY, 0)
+                self.spared_until = time.monotonic() + 1.0
             _send(pid, signal.SIGKILL)
             if kind == "runner":
                 tell("gone", who=pid)
@@ -117,10 +127,19 @@ class Conductor:
     def pause(self, kind: str) -> None:
         """Up to three times the longest lease."""
         if (pid := self._pick(kind)) is not None:
-            seconds = self.chance.choice([0.3, 1.0, 3.0, 6.0])
-            tell("paused", what=kind, who=pid, seconds=seconds)
-            self.resume_at[pid] = time.monotonic() + seconds
+            self._resume_later(pid, kind)
             _send(pid, signal.SIGSTOP)
+
+    def _resume_later(self, pid: int, kind: str) -> None:
+        seconds = self.chance.choice([0.5, 4.0, 6.0])
+        tell("paused", what=kind, who=pid, seconds=seconds)
+        self.resume_at[pid] = time.monotonic() + seconds
+
+    def _note_stopped(self) -> None:
+        """Those who have stopped themselves, in the middle of a call, go on some time."""
+        for pid in marked(self.mark):
+            if pid not in self.resume_at and _state(pid) == "T":
+                self._resume_later(pid, f"{_kind(pid)} at a call")
 
     def darken(self, kind: int) -> None:
         tell("weather", kind=kind)
@@ -183,6 +202,7 @@ class Conductor:
             tell("gone", who=runner.pid, code=runner.returncode)
         while len(self.runners) < RUNNERS:
             self.runners.append(self._start(self.ill, "tests.chaos.runner", self.store, self.generations, self.seed))
+        self._note_stopped()
         self._reap_removals()
 
     def _reap_removals(self, *, wait: float = 0.0) -> None:
@@ -207,6 +227,9 @@ class Conductor:
             if all_of_it or now >= when:
                 del self.resume_at[pid]
                 _send(pid, signal.SIGCONT)
+        if self.spared_until and now >= self.spared_until:
+            self.spared_until = 0.0
+            self._set_weather(DEADLY, 0 if all_of_it else 3)
         for kind, when in list(self.clear_at.items()):
             if all_of_it or now >= when:
                 del self.clear_at[kind]
@@ -354,10 +377,19 @@ def _command(pid: int) -> str:
     return ""
 
 
+def _stat(pid: int) -> list[str]:
+    """State, parent, …; of one that has ended nothing tells."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return ["X", "0"]
+
+
+def _state(pid: int) -> str:
+    return _stat(pid)[0]
+
+
 def _parent(pid: int) -> int:
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
+    return int(_stat(pid)[1])
 
 
 def _kind(pid: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,9 @@ from marin.execution.events import FailedStep, SilentReporter
 from marin.execution.runner import run
 from tests.chaos.journal import tell
 from tests.chaos.pipeline import handles
+
+HESITATION_VARIABLE = "MARIN_CHAOS_HESITATION"
+"""How often a runner stops itself before it publishes, as a fraction."""
 
 READY_VARIABLE = "MARIN_CHAOS_READY"
 """The folder in which each runner leaves a file when it begins to run."""
@@ -40,6 +44,8 @@ def tell_publications() -> None:
         known = {"artifact": str(self.id), "build": build.build_id}
         began = time.monotonic()
         tell("publishing", **known)
+        if random.random() < float(os.environ.get(HESITATION_VARIABLE, "0")):
+            os.kill(os.getpid(), signal.SIGSTOP)  # the worst moment: all is ready, and the lease runs out
         done = real(self, build, *arguments, **options)
         tell("published", began=began, digest=build.manifest.digest, **known)
         return done

@@ -199,7 +199,7 @@ def escaped(evidence: Evidence) -> None:
 
 def endless_run(evidence: Evidence) -> None:
     evidence.add(event="run_began", generation=0)
-    for _ in range(10):
+    for _ in range(20):
         evidence.add(event="good_read", artifact=FIXED)
 
 

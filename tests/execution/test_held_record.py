@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +14,9 @@ from marin.errors import LeaseLostError, StoreError
 from marin.execution.held_record import HeldRecord
 from marin.execution.identity import ArtifactId
 from marin.execution.record import Attempt, Record, State, decode_record, encode_record, record_path
+from marin.storage.local import LocalStore
 from marin.storage.memory import MemoryStore
+from marin.storage.store import Store
 from marin.testing import FakeClock
 from tests.execution.records import attempt, build
 
@@ -63,8 +66,12 @@ def taken_over(store: Any) -> bytes:
     return raw
 
 
-def test_a_renewal_is_a_beat_in_the_record():
-    store = MemoryStore()
+@pytest.fixture(params=["memory", "disk"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return MemoryStore() if request.param == "memory" else LocalStore(tmp_path / "store")
+
+
+def test_a_renewal_is_a_beat_in_the_record(store: Store):
     held = hold(store)
     assert [held.renew(), held.renew()] == [True, True]
     seen = recorded(store).attempt
@@ -151,14 +158,25 @@ def test_who_was_replaced_changes_nothing(moments: tuple[str, ...], act: Callabl
     assert held.is_lost
 
 
-def test_a_record_that_was_removed_or_torn_is_a_lost_lease():
-    for content in (None, b"", b"{", b'{"schema": 1}'):
-        store = MemoryStore()
-        held = hold(store)
-        if content is None:
-            store.delete(PATH)
-        else:
-            store.write(PATH, content)
-        assert not held.renew()
-        assert held.is_lost
-        assert store.read(PATH) == content
+@pytest.mark.parametrize("content", [None, b"", b"{", b'{"schema": 1}'])
+def test_a_record_that_was_removed_or_torn_is_a_lost_lease(store: Store, content: bytes | None):
+    held = hold(store)
+    if content is None:
+        store.delete(PATH)
+    else:
+        store.write(PATH, content)
+    assert not held.renew()
+    assert held.is_lost
+    assert store.read(PATH) == content
+
+
+def test_of_two_holders_the_later_one_publishes(store: Store):
+    first = hold(store)
+    second = hold(store, attempt("a2", lease=msgspec.structs.replace(attempt().lease, nonce="another", term=2)))
+    with pytest.raises(LeaseLostError, match=r"raw/poems@2026\.07\.01: this builder was silent for more than 90 s"):
+        first.publish(build("b1"), None)
+    second.publish(build("b2"), None)
+    assert not first.fail("late", None, None)
+    published = recorded(store)
+    assert published.build is not None
+    assert (published.state, published.build.build_id) == (State.BUILT, "b2")

@@ -70,7 +70,7 @@ def test_an_empty_prefix_is_an_error_not_the_default(text: str):
         resolve(MARIN_PREFIX=text)
 
 
-@pytest.mark.parametrize("text", ["s3://bucket/a", "gs://bucket", "https://host/a", "S3:/bucket/a"])
+@pytest.mark.parametrize("text", ["s3://bucket/a", "gs://bucket", "https://host/a", "S3:/bucket/a", "memory://a"])
 def test_other_stores_are_not_supported_yet(text: str):
     scheme = text.partition(":")[0]
     with pytest.raises(InvalidPrefixError, match=f"{scheme}://.* is not supported yet; use a local path"):

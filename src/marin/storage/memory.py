@@ -10,7 +10,10 @@ from marin.storage.store import Names, checked_path
 
 @final
 class MemoryStore:
-    """A ``Store`` that threads share.
+    """A ``Store`` that threads share. Records and leases work in it as on a disk.
+
+    It is no ``BuildStore`` on purpose: what a step function writes are files, and they have a path. For a store that
+    is gone afterwards give a run a temporary folder, as ``marin.testing.temporary_store`` does.
 
     >>> store = MemoryStore()
     >>> store.compare_and_swap("poems/dev/.artifact.json", None, b"{}")

@@ -1,7 +1,9 @@
 """Loaded by every Python process of the chaos, before anything else: bad weather over the store, and a jumping clock.
 
-``MARIN_CHAOS_WEATHER`` is a file of a few bytes, each of which is a probability in percent, that the conductor changes
-while we run: ``full`` (ENOSPC), ``forbidden`` (EACCES), ``sick`` (EIO of an fsync that has done its work).
+``MARIN_CHAOS_WEATHER`` is a file of a few bytes, each a probability, which the conductor changes while we run:
+in percent ``FULL`` (ENOSPC), ``FORBIDDEN`` (EACCES) and ``SICK`` (EIO of an fsync that has done its work), and in
+thousandths ``DEADLY`` and ``NUMB``: the process kills or stops itself at a call, so that every moment of publishing,
+taking over and cleaning up is struck some time.
 """
 
 import builtins
@@ -11,9 +13,10 @@ import io
 import mmap
 import os
 import random
+import signal
 import time
 
-FULL, FORBIDDEN, SICK = range(3)
+FULL, FORBIDDEN, SICK, DEADLY, NUMB = KINDS = range(5)
 STORE = os.environ.get("MARIN_CHAOS_STORE", "")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
@@ -37,10 +40,17 @@ class Weather:
             os.write(self.told, b"%d\n" % kind)
             raise OSError(code, os.strerror(code), str(what))
 
+    def fall(self, kind, number):
+        if self.sky[kind] and self.chance.random() * 1000 < self.sky[kind]:
+            os.write(self.told, b"%d\n" % kind)
+            os.kill(os.getpid(), number)
+
     def check(self, path, relative):
         if not isinstance(path, int) and (relative or os.fspath(path).startswith(STORE)):
             self.strike(FULL, errno.ENOSPC, path)
             self.strike(FORBIDDEN, errno.EACCES, path)
+            self.fall(DEADLY, signal.SIGKILL)
+            self.fall(NUMB, signal.SIGSTOP)
 
     def over(self, function, writes=lambda arguments, options: True):
         """``function`` of a path, which may fail where ``writes`` says that it would write."""
