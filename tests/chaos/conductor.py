@@ -131,7 +131,7 @@ class Conductor:
             _send(pid, signal.SIGSTOP)
 
     def _resume_later(self, pid: int, kind: str) -> None:
-        seconds = self.chance.choice([0.5, 4.0, 6.0])
+        seconds = self.chance.choice([0.5, 4.0, 8.0])
         tell("paused", what=kind, who=pid, seconds=seconds)
         self.resume_at[pid] = time.monotonic() + seconds
 

@@ -121,6 +121,13 @@ def test_a_lease_that_was_taken_although_the_disk_failed_at_the_end_is_used(opti
     assert len(built) == 1
 
 
+def test_what_a_killed_writer_left_beside_the_record_of_a_dev_version_does_not_pile_up(options, built):
+    address = Path(resolve(poems("dev"), options=options).path).parents[1]
+    (address / ".marin-tmp-0123456789abcdef").write_text("half a record")
+    resolve(poems("dev"), options=options)
+    assert sorted(os.listdir(address)) == [".artifact.json", ".builds"]
+
+
 def test_partial_work_that_changes_while_it_is_copied_is_left_alone(options, told, monkeypatch):
     """A builder that is silent, but not known to be dead, may still write: what is torn is no start."""
     step = ArtifactStep(

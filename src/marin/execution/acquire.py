@@ -124,12 +124,13 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
         _check_nesting(run, step)
     path = record_path(address)
     try:
-        if strays:
-            # Its publisher was killed after it had begun to move the data up: back with it, into its own folder.
-            folder = build_folder(address, before.build_id if before is not None else f"stray-{attempt.build_id}")
-            taken = run.store.unpublish(path, raw or b"", encoded, folder)
+        if raw is None:
+            taken = run.store.compare_and_swap(path, None, encoded)
         else:
-            taken = run.store.compare_and_swap(path, raw, encoded)
+            # Clears what a killed writer has left. Strays are a publisher's that was killed after it had begun to move
+            # the data up: back with it, into its own folder.
+            folder = build_folder(address, before.build_id if before is not None else f"stray-{attempt.build_id}")
+            taken = run.store.unpublish(path, raw, encoded, folder)
     except StoreError:
         # A disk may fail when all is done, at the last fsync: then the lease is ours, and others would wait for us.
         if run.store.read(path) != encoded:
