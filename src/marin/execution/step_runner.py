@@ -1,4 +1,7 @@
-"""Makes one artifact: takes its lease or waits for whoever has it, runs the step, publishes what it made."""
+"""Makes one artifact: takes its lease or waits for whoever has it, runs the step, publishes what it made.
+
+A little longer than other files: what happens under one lease, from the first try to the record, is read in one go.
+"""
 
 from __future__ import annotations
 
