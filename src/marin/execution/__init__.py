@@ -6,18 +6,19 @@ Read in this order: identity, lazy, context, fingerprint, record, planning, sche
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from marin.execution.apply import apply
-from marin.execution.artifact import Artifact
+# Not on first use: each of them is called like the module that it is in, which would take its name.
 from marin.execution.build_context import VersionCodex, build_context
-from marin.execution.context import StepContext
-from marin.execution.identity import ArtifactId
-from marin.execution.inputs import OUT
-from marin.execution.lazy import ArtifactStep
-from marin.execution.options import RunOptions
 from marin.execution.remote import remote
 
 if TYPE_CHECKING:
+    from marin.execution.applying import apply
+    from marin.execution.artifact import Artifact
+    from marin.execution.context import StepContext
+    from marin.execution.identity import ArtifactId
+    from marin.execution.inputs import OUT
+    from marin.execution.lazy import ArtifactStep
     from marin.execution.materialize import materialized_config
+    from marin.execution.options import RunOptions
     from marin.execution.runner import load, lower, plan, resolve, run
 
 __all__ = [
@@ -40,14 +41,27 @@ __all__ = [
 ]
 
 
-# Describing a pipeline must not pay for running one: the runner is imported at its first use.
-_ON_FIRST_USE = {
-    "materialized_config": "marin.execution.materialize",
-    **dict.fromkeys(("load", "lower", "plan", "resolve", "run"), "marin.execution.runner"),
+# Imported at their first use: describing a pipeline must not pay for running one, nor the process of a step for either.
+_HOMES = {
+    "OUT": "inputs",
+    "Artifact": "artifact",
+    "ArtifactId": "identity",
+    "ArtifactStep": "lazy",
+    "RunOptions": "options",
+    "StepContext": "context",
+    "apply": "applying",
+    "materialized_config": "materialize",
+    **dict.fromkeys(("load", "lower", "plan", "resolve", "run"), "runner"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if (module := _ON_FIRST_USE.get(name)) is not None:
-        return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if (module := _HOMES.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
