@@ -72,5 +72,5 @@ def test_what_is_put_back_is_the_next_again_in_its_order():
     taken = [schedule.pop_ready(), schedule.pop_ready()]
     schedule.put_back(["a", "b"])
     assert taken == ["a", "b"]
-    assert schedule.running == set()
+    assert schedule.ready_count == 3
     assert [schedule.pop_ready() for _ in range(4)] == ["a", "b", "c", None]
