@@ -295,7 +295,7 @@ NEEDED = {
     "failed steps": 3,
     "full disk": 3,
     "no permission": 3,
-    "pauses at a call": 2,
+    "pauses at a call": 1,
 }
 """How much of it there must have been, however slow the machine."""
 

@@ -78,7 +78,7 @@ class Conductor:
         for kind in ("watch", "read"):
             self.witnesses.append(self._start(self.env, "tests.chaos.witness", kind, self.store, self.generations))
         self._set_weather(DEADLY, 3)
-        self._set_weather(NUMB, 3)
+        self._set_weather(NUMB, 8)
         began = time.monotonic()
         while (lasted := time.monotonic() - began) < self.seconds or (
             # On a busy machine little happens in that time: then it is not over yet.
@@ -282,6 +282,7 @@ class Conductor:
 
     def calm(self) -> list[str]:
         """End all, build what is missing, tell what is there. Returns the processes that were left over."""
+        self._wake()
         self._reap_removals(wait=REST_SECONDS)
         for runner in self.runners:
             _send(runner.pid, signal.SIGTERM)
@@ -289,6 +290,7 @@ class Conductor:
         allowed = {witness.pid for witness in self.witnesses}
         deadline = time.monotonic() + END_SECONDS
         while (left := processes_of(self.mark, but=allowed)) and time.monotonic() < deadline:
+            self._wake()
             time.sleep(0.05)
         self._run_calmly()
         for witness in self.witnesses:
@@ -314,12 +316,19 @@ class Conductor:
 
     def _wait_for(self, what: str, processes: list[subprocess.Popen[bytes]]) -> None:
         deadline = time.monotonic() + REST_SECONDS
+        while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+            self._wake()
+            time.sleep(0.05)
         for process in processes:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            if process.poll() is None:
                 tell("hung", what=f"{what} ({process.pid})")
             tell("gone", who=process.pid, code=process.returncode)
+
+    def _wake(self) -> None:
+        """Nobody stays stopped who has stopped himself at the last moment."""
+        for pid in marked(self.mark):
+            if _state(pid) == "T":
+                _send(pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Leave no process, whatever has happened."""
