@@ -75,6 +75,12 @@ def test_what_code_does_makes_a_difference():
     assert [text for text, said in zip(texts, digests, strict=True) if digests.count(said) > 1] == []
 
 
+def test_where_a_python_cuts_the_text_of_an_f_string_makes_no_difference():
+    cut = ast.JoinedStr([ast.Constant("a"), ast.Constant("b"), ast.FormattedValue(ast.Name("x"), -1), ast.Constant("")])
+    whole = ast.JoinedStr([ast.Constant("ab"), ast.FormattedValue(ast.Name("x"), -1, ast.JoinedStr([]))])
+    assert syntax_digest([cut]) == syntax_digest([whole])
+
+
 def test_a_huge_number_and_a_huge_sum_have_digests():
     assert digest(f"x = 0x1{'0' * 20_000}") != digest(f"x = 0x2{'0' * 20_000}")
     assert digest("x = " + " + ".join(["a"] * 2000)) != digest("x = " + " + ".join(["a"] * 2001))

@@ -222,6 +222,12 @@ def test_many_steps_of_one_function_read_its_file_once(factory, monkeypatch):
     assert (len(codes), len(opened)) == (1, 1)
 
 
+def test_a_reader_says_the_same_each_time_and_tells_functions_apart(factory):
+    reader = CodeReader()
+    for function in (pytest.raises, factory.clean, factory.cached, "no such", pytest.raises):
+        assert reader.code_of(function) == reader.code_of(function) == code_of(function)
+
+
 def test_a_module_that_is_not_python_code_in_memory_is_no_error(project, monkeypatch):
     project.write(verse__init="", verse__steps="import strange\ndef train(c): return strange.x(c)")
     monkeypatch.setitem(sys.modules, "strange", object())

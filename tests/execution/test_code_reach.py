@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 import zipfile
 
 import pytest
@@ -317,6 +318,13 @@ def test_a_file_that_cannot_be_read_makes_its_part_unknown_and_nothing_else(rhym
     assert after.modules["rhymes.steps"] == before.modules["rhymes.steps"]
     edited = STEPS.replace("clean(config.text)", "clean(config.words)")
     assert rhymes.told_after(rhymes__steps=edited) == ["steps.train (rhymes/steps.py)"]
+
+
+def test_what_python_warns_of_at_import_is_not_told_again(rhymes):
+    rhymes.write(rhymes__helpers=HELPERS + r"PATTERN = '\d'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rhymes.code().unknown == {}
 
 
 def test_a_broken_file_that_is_not_reached_is_no_matter(rhymes):

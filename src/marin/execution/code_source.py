@@ -114,8 +114,6 @@ def place_of_namespace(namespace: Mapping[str, Any]) -> Place:
 
 def find_place(name: str, parent: Place | None) -> Place:
     """Where the module called ``name`` comes from, below ``parent`` if it is not at the top. Never raises."""
-    if name.partition(".")[0] == _OURS:
-        return Place(name, Origin.INSTALLED)
     if (namespace := loaded_namespace(name)) is not None:
         return place_of_namespace(namespace)
     if parent is not None:
