@@ -485,3 +485,14 @@ def test_a_custom_download_is_ten_lines(options, tmp_path):
 def test_a_context_of_a_user_may_stand_in_for_ours():
     context: StepContext = Context()  # type: ignore[assignment]
     assert isinstance(apply("x", take, a={poem(): 1}).build_config(context)["a"], ByArtifact)
+
+
+def test_an_output_outside_of_the_folder_is_refused():
+    with pytest.raises(ConfigurationError, match="leads out of its folder"):
+        OUT / "../lost"
+
+
+def test_a_handle_that_was_turned_into_text_is_refused():
+    step = apply("text/report", dict, version="2026.07.01", line=f"{poems()}/poems.txt")
+    with pytest.raises(FingerprintError, match=r"line.*holds the handle of raw/poems@2026\.07\.01 turned into text"):
+        step.fingerprint()

@@ -3,7 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from marin.errors import PlaceholderError, UndeclaredDependencyError, UndeclaredRuntimeArgumentError
+from marin.errors import (
+    ConfigurationError,
+    PlaceholderError,
+    UndeclaredDependencyError,
+    UndeclaredRuntimeArgumentError,
+)
 from marin.execution.artifact import Artifact, at_path
 from marin.execution.context import PlaceholderContext, RunContext, StepPath
 from tests.execution.pipelines import Poems, poems, report
@@ -97,3 +102,20 @@ def test_a_step_path_is_text_that_can_be_extended():
 
 def test_the_placeholder_contexts_paths_are_not_the_artifacts():
     assert not isinstance(PlaceholderContext(STEP).resolved(SOURCE), Artifact)
+
+
+@pytest.mark.parametrize("part", ["..", "../x", "a/../../x", "/etc/passwd"])
+@pytest.mark.parametrize("path", [StepPath("/store/poems"), PlaceholderContext(poems()).output_path])
+def test_a_path_of_the_context_leads_nowhere_else(path, part):
+    with pytest.raises(ConfigurationError, match="leads out of its folder"):
+        path / part
+
+
+def test_what_text_can_do_a_path_of_the_context_can_not():
+    with pytest.raises(PlaceholderError, match="do it in the step function"):
+        PlaceholderContext(poems()).output_path.upper()
+
+
+def test_a_name_in_place_of_a_handle_is_told():
+    with pytest.raises(ConfigurationError, match="give it the handle itself, not its name"):
+        PlaceholderContext(report(poems())).artifact_path("raw/poems")

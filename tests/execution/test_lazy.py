@@ -220,3 +220,17 @@ def test_a_place_may_be_a_path_object_but_not_empty(tmp_path):
     assert step(run=None, pin=tmp_path).pin == str(tmp_path)
     with pytest.raises(ConfigurationError, match="pin is empty"):
         step(run=None, pin="")
+
+
+def test_what_only_the_artifact_has_is_told():
+    handle = ArtifactStep(name="raw/poems", version="2026.07.01", run=print)
+    with pytest.raises(AttributeError, match=r"a handle has no 'path'; it is the artifact that has it: resolve"):
+        _ = handle.path
+    with pytest.raises(AttributeError, match=r"a handle has no 'pat'$"):
+        _ = handle.pat
+
+
+def test_a_fingerprint_in_place_of_its_text_is_told():
+    handle = ArtifactStep(name="raw/poems", version="2026.07.01", run=print)
+    with pytest.raises(ConfigurationError, match="is not 'scheme:hash'"):
+        replace(handle, expected_fingerprint=handle.fingerprint())

@@ -1,5 +1,6 @@
 """Several runs at once, and runs that are killed, stopped or interrupted: each a real process."""
 
+import hashlib
 import json
 import os
 import signal
@@ -335,6 +336,66 @@ def test_a_resumable_step_goes_on_from_what_a_killed_one_left(runs):
     assert other.returncode == 0, output
     assert [line.split()[0] for line in runs.log] == ["start", "resumed"]
     assert Path(runs.store, "raw/slow/2026.07.01/half").read_text() == "half"
+
+
+APPENDING = """
+    def write_on(path):
+        with open(path, "a") as out:
+            for number in range(4000):
+                print("a line", number, file=out, flush=True)
+                time.sleep(0.01)
+
+    def appending(config):
+        path = Path(config["output_path"], "half")
+        if path.exists():
+            mark(config, "resumed")
+            return
+        import multiprocessing
+        child = multiprocessing.get_context("fork").Process(target=write_on, args=(path,))
+        child.start()
+        while not path.exists() or not path.stat().st_size:
+            time.sleep(0.01)
+        mark(config, f"guard:{os.getppid()}")
+        child.join()
+
+    run(step(appending, resumable=True), options=options)
+"""
+
+
+@pytest.mark.parametrize("strike", [signal.SIGKILL, signal.SIGSTOP])
+def test_nobody_writes_into_partial_work_that_was_taken_over(runs, strike):
+    one = runs.start(APPENDING)
+    runs.wait_for_log("guard")
+    guard = int(runs.log[0].partition(":")[2].split()[0])
+    os.kill(guard, strike)  # so that nobody ends what the step has started
+    one.kill()
+    one.wait()
+    other = runs.start(APPENDING)
+    output = runs.ended(other)
+    assert other.returncode == 0, output
+    assert "has left behind" in output
+    address = Path(runs.store, "raw/slow/2026.07.01")
+    listed = {entry["path"]: entry["sha256"] for entry in json.loads((address / ".manifest.json").read_text())}
+    assert listed == {"half": hashlib.sha256((address / "half").read_bytes()).hexdigest()}
+    runs.wait_for_no_process()
+    assert listed == {"half": hashlib.sha256((address / "half").read_bytes()).hexdigest()}
+
+
+def test_what_a_step_started_in_another_session_ends_when_its_guard_is_killed(runs):
+    one = runs.start(
+        """
+        def leaving(config):
+            import subprocess
+            subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            mark(config, f"guard:{os.getppid()}")
+            slow(config)
+        run(step(leaving), options=options)
+        """
+    )
+    runs.wait_for_log("guard")
+    os.kill(int(runs.log[0].partition(":")[2].split()[0]), signal.SIGKILL)
+    runs.ended(one)
+    runs.wait_for_no_process()
 
 
 def test_partial_work_of_another_recipe_is_not_taken_over(runs):

@@ -737,3 +737,18 @@ def test_secrets_in_an_error_are_not_shown(options, monkeypatch):
 
 def _leak(config):
     raise ValueError(f"login with {os.environ['WANDB_API_KEY']} failed")
+
+
+@pytest.mark.parametrize("ask", [run, plan, resolve, load])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [([poems()], "one by one"), ("raw/poems", "not its name"), (RunOptions(), "given by name")],
+)
+def test_what_is_no_handle_is_told_with_what_to_write(ask, given, words, options):
+    with pytest.raises(TypeError, match=words):
+        ask(given, options=options)
+
+
+def test_one_name_is_no_list_of_names():
+    with pytest.raises(ConfigurationError, match=r"write only=\('raw/poems',\)"):
+        RunOptions(only="raw/poems")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from marin.errors import StoreError
 from marin.storage.local import LocalStore
 
 RECORD = "poems/dev/.artifact.json"
@@ -121,3 +122,9 @@ def test_what_a_killed_writer_left_is_cleared_when_an_attempt_starts_or_ends(sto
     store.make_folder(BUILD)
     assert getattr(store, operation)(RECORD, b"building", b"next", BUILD)
     assert [name for name in os.listdir(store.url("poems/dev")) if name != ".builds"] == [".artifact.json"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no folder here in which nobody can make one: NOT held")
+def test_where_no_folder_can_be_made_one_error_says_so():
+    with pytest.raises(StoreError, match="/proc/marin"):
+        LocalStore("/proc/marin", durable=False).write("poems/record", b"x")

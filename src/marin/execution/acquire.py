@@ -9,7 +9,7 @@ import shutil
 
 from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError, StepError, StoreError
 from marin.execution.graph import Step
-from marin.execution.held_record import HeldRecord, is_around_us, is_given_up, stopped
+from marin.execution.held_record import WORKING_UNDER_VARIABLE, HeldRecord, is_around_us, is_given_up, stopped
 from marin.execution.observe import check_data
 from marin.execution.record import (
     BUILDS_FOLDER,
@@ -27,6 +27,7 @@ from marin.execution.record import (
 )
 from marin.execution.remote import RemoteFunction
 from marin.execution.run_state import RunState, Stopped
+from marin.executors.leftovers import end_processes
 from marin.storage.owner import SilenceWatch, describe, is_dead_here, this_process
 
 POLL_SECONDS = 0.1
@@ -173,12 +174,12 @@ def prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt 
     address = step.id.address
     folder = build_folder(address, held.attempt.build_id)
     old = build_folder(address, before.build_id) if before is not None else None
+    is_gone = before is None or before.error is not None or _is_gone(run, step, before)
     # A mutable version never goes on from what another run left; a retry of this run may.
     may_resume = not step.id.is_mutable or (before is not None and before.lease.nonce == held.attempt.lease.nonce)
     if old is not None and is_resumable(step) and may_resume and os.path.isdir(run.store.url(old)):
         if before is not None and before.fingerprint_digest == held.attempt.fingerprint_digest:
             # A builder that is only silent may wake up and write on: then it must not be into our folder.
-            is_gone = before.error is not None or is_dead_here(before.lease.owner)
             if is_gone:
                 run.store.move_folder(old, folder)
             if is_gone or _copied(run, old, folder):
@@ -191,6 +192,18 @@ def prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt 
         run.store.make_folder(folder)
     if before is not None or kept is not None:
         _remove_old_builds(run, address, keep={held.attempt.build_id, os.path.basename(kept.data) if kept else ""})
+
+
+def _is_gone(run: RunState, step: Step, before: Attempt) -> bool:
+    """Whether nothing of a killed attempt can write any more. Processes that it has left behind are ended."""
+    if not is_dead_here(before.lease.owner):
+        return False
+    if not isinstance(step.run, RemoteFunction):
+        return True
+    count, none_left = end_processes(WORKING_UNDER_VARIABLE, before.lease.nonce)
+    if count:
+        run.reporter.noted(step.id, f"ended {count} processes that its killed builder has left behind")
+    return none_left
 
 
 def _copied(run: RunState, old: str, folder: str) -> bool:

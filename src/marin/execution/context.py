@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
-from marin.errors import PlaceholderError, UndeclaredDependencyError, UndeclaredRuntimeArgumentError
+from marin.errors import ConfigurationError, PlaceholderError, UndeclaredDependencyError, UndeclaredRuntimeArgumentError
 
 if TYPE_CHECKING:
     from marin.execution.artifact import Artifact
@@ -23,6 +23,17 @@ MARK = "\x00"
 """Encloses the name of a placeholder inside text. No path and no sane literal contains it."""
 
 
+def part_inside(part: object) -> str:
+    """``part`` of a path as it follows a ``/``. Raises ``ConfigurationError`` if it would lead out of the folder."""
+    text = str(part)
+    if text.startswith("/") or ".." in text.split("/"):
+        raise ConfigurationError(
+            f"{text!r} behind a path of the context leads out of its folder, where nothing is kept: "
+            "name a place inside, without '..' and without a '/' at the beginning"
+        )
+    return text
+
+
 class StepPath(str):
     """A path or URL in the store: text that ``/`` extends, accepted wherever a path is.
 
@@ -33,7 +44,7 @@ class StepPath(str):
     __slots__ = ()
 
     def __truediv__(self, part: str) -> StepPath:
-        return StepPath(f"{self.rstrip('/')}/{part}")
+        return StepPath(f"{self.rstrip('/')}/{part_inside(part)}")
 
     def __fspath__(self) -> str:
         return str(self)
@@ -129,7 +140,12 @@ class PathPlaceholder(Placeholder):
         return format(str(self), spec)
 
     def __truediv__(self, part: object) -> PathPlaceholder:
-        return PathPlaceholder(self.token, f"{self.tail}/{part}")
+        return PathPlaceholder(self.token, f"{self.tail}/{part_inside(part)}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
 
 
 class PlaceholderContext:
@@ -212,6 +228,11 @@ class RunContext:
 
 def check_declared(step: ArtifactStep[Any], dep: ArtifactStep[Any], ids: frozenset[ArtifactId]) -> None:
     """Raise unless ``dep``, or a handle of the same id, is among ``ids``, those of the declared dependencies."""
+    given: Any = dep
+    if not hasattr(given, "id"):
+        raise ConfigurationError(
+            f"build_config of {step.id} asks the context for {given!r}: give it the handle itself, not its name"
+        )
     if dep.id in ids:
         return
     declared_ids = ", ".join(str(declared.id) for declared in step.deps) or "none"

@@ -139,7 +139,7 @@ class _Encoder:
             return _integer(value)
         if cls is str or cls is StepPath:
             text = str(value)
-            return _text(text) if MARK not in text else self.located("", _text, text)
+            return _text(text) if MARK not in text and "](" not in text else self.located("", _text, text)
         if isinstance(value, Placeholder):
             return _placeholder(value)
         leaf = _LEAVES.get(cls)
@@ -255,7 +255,15 @@ def _text(text: str) -> JSON:
     return pieces[0] if len(pieces) == 1 else {"template": pieces} if pieces else ""
 
 
+_HANDLE_IN_TEXT = re.compile(r"\w+\[\w+\]\(([^()\s@]+@[^()\s@]+)\)")
+
+
 def _plain_text(text: str) -> JSON:
+    if "](" in text and (handle := _HANDLE_IN_TEXT.search(text)):
+        raise FingerprintError(
+            f"holds the handle of {handle[1]} turned into text, which leads nowhere: "
+            "pass ctx.artifact_path(dep), or to apply the handle itself"
+        )
     if text.isascii():
         return text
     try:

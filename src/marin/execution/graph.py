@@ -53,6 +53,7 @@ def lower(*handles: Step) -> StepGraph:
     first: dict[ArtifactId, Step] = {}
     open_ids: dict[ArtifactId, None] = {}  # the path from a target to where we are, in order
     for target in handles:
+        check_handle(target)
         stack: list[tuple[Step, bool]] = [(target, False)]
         while stack:
             step, finished = stack.pop()
@@ -76,6 +77,19 @@ def lower(*handles: Step) -> StepGraph:
     _check_mutability(steps.values())
     _check_nesting(steps)
     return graph
+
+
+def check_handle(given: object) -> None:
+    """Raise ``TypeError`` unless ``given`` is a handle, with what to write instead."""
+    if isinstance(given, ArtifactStep):
+        return
+    if isinstance(given, list | tuple | set | frozenset | dict):
+        remedy = "give the handles one by one, as in run(*handles)"
+    elif isinstance(given, str):
+        remedy = "give the handle itself, not its name"
+    else:
+        remedy = "options and reporters are given by name, as in run(handle, options=...)"
+    raise TypeError(f"{type(given).__name__} is no handle: {remedy}")
 
 
 def _cycle(path: list[ArtifactId], again: ArtifactId) -> str:

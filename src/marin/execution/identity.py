@@ -115,13 +115,13 @@ def is_mutable(version: str) -> bool:
 def checked_version(version: object, name: str) -> str:
     """``version`` itself, or ``InvalidVersionError`` that shows a valid one."""
     if not isinstance(version, str):
-        raise InvalidVersionError(f"the version of {name!r} is text, not {type(version).__name__}: {version!r}")
+        raise InvalidVersionError(f"the version of {_shown(name)} is text, not {type(version).__name__}: {version!r}")
     if version == "dev" or (is_mutable(version) and _segment_fault(version) is None):
         return version
     if _is_date_version(version):
         return version
     raise InvalidVersionError(
-        f"version {version!r} of {name!r} is not a version: {_version_hint(version)}"
+        f"version {version!r} of {_shown(name)} is not a version: {_version_hint(version)}"
         "a fixed version is a date, '2026.06.28' or '2026.06.28.2'; 'dev' and '<label>-dev' are rebuilt at every run"
     )
 
@@ -129,6 +129,11 @@ def checked_version(version: object, name: str) -> str:
 @functools.lru_cache(maxsize=512)  # a pipeline has few versions, and thousands of handles
 def _is_date_version(version: str) -> bool:
     return _DATE_VERSION.fullmatch(version) is not None and _real_date(version)
+
+
+def _shown(name: str) -> str:
+    """``name`` in quotes; what is not a name but says in words whose version it is, as it is."""
+    return name if " " in name else repr(name)
 
 
 def version_order(version: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 from marin.errors import ConfigurationError, FingerprintError, InputsError
 from marin.execution.artifact import Artifact
-from marin.execution.context import StepContext
+from marin.execution.context import StepContext, part_inside
 from marin.execution.encoding import MAX_DEPTH, canonical, encode
 from marin.execution.lazy import ArtifactStep
 
@@ -43,7 +43,7 @@ class OutputPlace:
     tail: tuple[str, ...] = ()
 
     def __truediv__(self, part: str) -> OutputPlace:
-        return OutputPlace((*self.tail, part))
+        return OutputPlace((*self.tail, part_inside(part)))
 
     def __repr__(self) -> str:
         return " / ".join(["OUT", *map(repr, self.tail)])

@@ -132,6 +132,17 @@ class ArtifactStep(Generic[T]):
 
         return handle_html(self)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = ""
+            if name == "path" or name in getattr(self.__dict__.get("artifact_type"), "__dataclass_fields__", ()):
+                hint = (
+                    "; it is the artifact that has it: resolve(handle), in build_config ctx.resolved(handle), "
+                    "or pass the handle to apply"
+                )
+            raise AttributeError(f"a handle has no {name!r}{hint}")
+
     @property
     def id(self) -> ArtifactId:
         return self._id  # type: ignore[attr-defined]  # set in __post_init__; not a field
@@ -225,7 +236,8 @@ class ArtifactStep(Generic[T]):
             )
         if (fault := type_fault(self.artifact_type)) is not None:
             raise ConfigurationError(f"{self.id}: artifact_type={self.artifact_type!r} {fault}")
-        if self.expected_fingerprint is not None and not _EXPECTED.fullmatch(self.expected_fingerprint):
+        expected: Any = self.expected_fingerprint
+        if expected is not None and not (isinstance(expected, str) and _EXPECTED.fullmatch(expected)):
             raise ConfigurationError(
                 f"{self.id}: expected_fingerprint={self.expected_fingerprint!r} is not 'scheme:hash' "
                 "with at least 8 hex digits, such as '1:abcd1234'; 'marin show' prints it"

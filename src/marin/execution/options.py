@@ -48,6 +48,9 @@ class RunOptions:
     log_bytes: int = LOG_BYTES
 
     def __post_init__(self) -> None:
+        given: object = self.only
+        if isinstance(given, str):
+            raise ConfigurationError(f"only={given!r} is one name: write only=({given!r},), a tuple of names")
         if self.max_concurrent is not None and self.max_concurrent < 1:
             raise ConfigurationError(f"max_concurrent is {self.max_concurrent}: at least one step must be able to run")
         if self.lease_seconds <= 0:

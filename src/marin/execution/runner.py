@@ -29,7 +29,7 @@ from marin.execution.code import CodeReader
 from marin.execution.code_changes import RecordedCode
 from marin.execution.console import default_reporter
 from marin.execution.events import Reporter, one_at_a_time
-from marin.execution.graph import Step, StepGraph, lower
+from marin.execution.graph import Step, StepGraph, check_handle, lower
 from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
 from marin.execution.lease_keeper import LeaseKeeper
@@ -93,6 +93,7 @@ def load(handle: ArtifactStep[T], *, options: RunOptions | None = None) -> T:
 
     Raises ``NotBuiltError`` if there is no complete build, and ``ArtifactTypeError`` if it is of another type.
     """
+    check_handle(handle)
     prefix, store = _open(options or ambient_options())
     seen = observe_step(store, handle)
     if seen.fault is not None:

@@ -21,6 +21,7 @@ from marin.executors import guard
 from marin.executors.capacity import Capacity
 from marin.executors.devices import LocalDevices, default_locks
 from marin.executors.executor import RUNNING, Busy, Claim, EndReason, JobSpec, JobState
+from marin.executors.leftovers import end_processes
 from marin.executors.machine import count_cpus, count_memory
 from marin.executors.quantities import show_size
 from marin.executors.resources import ResourceConfig
@@ -29,6 +30,9 @@ _REASONS: dict[bytes, EndReason] = {guard.CANCELLED: "cancelled", guard.EXPIRED:
 
 _WAIT_SLICE_SECONDS = 0.5
 """How often ``wait`` looks by itself, should the end of a job not wake it."""
+
+JOB_VARIABLE = "MARIN_JOB"
+"""By this the processes of a job are known, whatever session they have."""
 
 _UNRESPONSIVE_SECONDS = 15.0
 """How long after the grace a guard may take. Then somebody has stopped it, and it is killed with its session."""
@@ -39,6 +43,7 @@ class _Job:
     process: subprocess.Popen[bytes]
     lease: int
     status: int
+    token: str
     lock: threading.Lock = field(default_factory=threading.Lock)
     kill_at: float = float("inf")
     end: JobState | None = None
@@ -96,10 +101,11 @@ class LocalExecutor:
 
     def submit(self, spec: JobSpec) -> str:
         # The ends that stay here are not inherited by later jobs: Python opens them close-on-exec.
+        token = os.urandom(8).hex()
         lease_read, lease_write = os.pipe()
         status_read, status_write = os.pipe()
         try:
-            process = _start_guard(spec, lease_read, status_write)
+            process = _start_guard(spec, lease_read, status_write, token)
         except BaseException:
             os.close(lease_write)
             os.close(status_read)
@@ -111,7 +117,7 @@ class LocalExecutor:
         os.set_blocking(lease_write, False)
         os.set_blocking(status_read, False)
         job = f"{process.pid}-{next(self._numbers)}"
-        self._jobs[job] = _Job(process=process, lease=lease_write, status=status_read)
+        self._jobs[job] = _Job(process=process, lease=lease_write, status=status_read, token=token)
         return job
 
     def poll(self, job: str) -> JobState:
@@ -157,7 +163,7 @@ class LocalExecutor:
                     os.write(entry.lease, guard.MESSAGE.pack(kind, deadline))
 
 
-def _start_guard(spec: JobSpec, lease: int, status: int) -> subprocess.Popen[bytes]:
+def _start_guard(spec: JobSpec, lease: int, status: int, token: str) -> subprocess.Popen[bytes]:
     deadline = time.monotonic() + spec.lease_seconds
     held = ",".join(map(str, spec.claim.descriptors))
     log_path = os.path.abspath(spec.log_path)
@@ -175,7 +181,7 @@ def _start_guard(spec: JobSpec, lease: int, status: int) -> subprocess.Popen[byt
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=dict(spec.env),
+                env={**spec.env, JOB_VARIABLE: token},
                 cwd=spec.cwd,
                 pass_fds=(lease, status, *spec.claim.descriptors),
                 start_new_session=True,
@@ -200,6 +206,7 @@ def _collect(entry: _Job) -> JobState:
         told = b""  # a forked child of ours keeps the pipe open
     if not told:
         guard.kill_session(entry.process.pid)  # the guard was killed and could not do it
+        end_processes(JOB_VARIABLE, entry.token)  # those with a session of their own too
     entry.process.wait()
     os.close(entry.lease)
     os.close(entry.status)

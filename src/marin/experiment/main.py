@@ -216,7 +216,7 @@ def _positive(text: str) -> int:
 
 def _version(text: str) -> str:
     try:
-        return checked_version(text, "the build")
+        return checked_version(text, "the handles that leave theirs open")
     except InvalidVersionError as fault:
         raise argparse.ArgumentTypeError(str(fault)) from fault
 

@@ -22,6 +22,9 @@ TEMPORARY = ".marin-tmp-"
 _READ_BYTES = 1 << 16
 """More than a record has, and not so much that making room for it takes time."""
 
+_MAKE_ATTEMPTS = 100
+"""How often a folder may vanish under the hands of who makes one in it."""
+
 _FIRST_PAUSE = 0.0002
 _LONGEST_PAUSE = 0.02
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
@@ -91,14 +94,16 @@ def lies_at(folder: int, path: str) -> bool:
     return ours.st_ino == there.st_ino and ours.st_dev == there.st_dev
 
 
-def make_folders(path: str, *, durable: bool) -> None:
+def make_folders(path: str, *, durable: bool, attempts: int = _MAKE_ATTEMPTS) -> None:
     """Makes the folder and those above it where they are missing. Raises ``FileExistsError`` if a file is there."""
     try:
         os.mkdir(path)
     except FileNotFoundError:
-        make_folders(os.path.dirname(path), durable=durable)
-        # From the start, as somebody may remove the empty parent in between.
-        make_folders(path, durable=durable)
+        if attempts == 0:
+            raise  # no folder can be made here, such as below /proc
+        make_folders(os.path.dirname(path), durable=durable, attempts=attempts)
+        # From the start, as somebody may remove the empty parent in between: again and again only by ill will.
+        make_folders(path, durable=durable, attempts=attempts - 1)
     except FileExistsError:
         # A link to nothing is in the way too. What is gone by now is not: who comes to use it will see.
         if os.path.islink(path) if (mode := _mode(path)) is None else not stat.S_ISDIR(mode):
