@@ -155,6 +155,42 @@ REACHED = {
         "def train(c): return Mine().run(c)",
         "clean",
     ),
+    "a class that binds the name to what it holds outside": (
+        "from .helpers import clean\nclass Mine:\n    clean = staticmethod(clean)\ndef train(c): return Mine.clean(c)",
+        "clean",
+    ),
+    "a field of the same name": (
+        "from .helpers import clean\nclass Mine:\n    clean: object = clean\ndef train(c): return Mine.clean(c)",
+        "clean",
+    ),
+    "a default of a method of the same name": (
+        "from .helpers import clean\nclass Mine:\n    def clean(self, f=clean): return f(self)\n"
+        "def train(c): return Mine().clean()",
+        "clean",
+    ),
+    "a decorator of a method of the same name": (
+        "from .helpers import clean\nclass Mine:\n    @clean\n    def clean(self): return 1\n"
+        "def train(c): return Mine().clean()",
+        "clean",
+    ),
+    "a class that binds the name later": (
+        "from .helpers import clean\nclass Mine:\n    tidy = clean\n    clean = 3\ndef train(c): return Mine.tidy(c)",
+        "clean",
+    ),
+    "a class that binds the name perhaps": (
+        "from .helpers import clean\nclass Mine:\n    if c:\n        clean = 3\n    tidy = clean\n"
+        "def train(c): return Mine.tidy(c)",
+        "clean",
+    ),
+    "an import in a class": (
+        "class Mine:\n    from .helpers import clean\ndef train(c): return Mine.clean(c)",
+        "clean",
+    ),
+    "a class in a function which has the name too": (
+        "from .helpers import clean\ndef train(c):\n    def make():\n        class Mine:\n            clean = clean\n"
+        "        return Mine\n    return make()",
+        "clean",
+    ),
 }
 
 
@@ -186,6 +222,9 @@ HIDDEN = {
     "an attribute": "def train(c): return c.clean",
     "a keyword": "def train(c): return dict(clean=c)",
     "a text": "def train(c): return 'clean'",
+    "a name that the class around it has bound": (
+        "def train(c):\n    class Mine:\n        def clean(self): return 1\n        tidy = clean\n    return Mine"
+    ),
     "an attribute of something installed": "import pytest\ndef train(c): return pytest.clean",
 }
 

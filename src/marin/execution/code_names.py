@@ -150,6 +150,8 @@ def _free(node: ast.AST) -> tuple[set[Reference], set[Reference]]:
     scope = _inside(node)
     free, settled = set[Reference](), set[Reference]()
     _sort_out(scope.used | {Reference(name) for name in scope.global_names}, scope, free, settled)
+    if isinstance(node, ast.ClassDef):
+        settled |= _read_past_class(node)
     for inner in scope.inner:
         below, settled_below = _free(inner)
         settled |= settled_below
@@ -158,6 +160,26 @@ def _free(node: ast.AST) -> tuple[set[Reference], set[Reference]]:
         else:
             _sort_out(below, scope, free, settled)
     return free, settled
+
+
+def _read_past_class(node: ast.ClassDef) -> set[Reference]:
+    """What the body of a class takes from the module although it binds the same name: it reads it before that, or
+    for it (``clean = staticmethod(clean)``). And what it imports, which is used as an attribute of the class.
+    """
+    found, bound = set[Reference](), set[str]()
+    for statement in node.body:
+        scope = scope_of([statement])
+        found |= {use for use in scope.used if isinstance(use.base, str) and use.base not in bound}
+        found |= {Reference(target) for targets in scope.imports.values() for target in targets}
+        if isinstance(statement, ast.Delete):
+            bound -= scope.bound
+        elif isinstance(statement, Function | ast.ClassDef | ast.Assign | ast.Import | ast.ImportFrom):
+            bound |= scope.bound | scope.imports.keys()
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            bound |= scope.bound
+    # A name that the class does not bind is found by the usual rules, in a function around the class too.
+    whole = scope_of(node.body)
+    return {use for use in found if not isinstance(use.base, str) or use.base in whole.bound | whole.imports.keys()}
 
 
 def _sort_out(uses: Iterable[Reference], scope: Scope, free: set[Reference], settled: set[Reference]) -> None:
