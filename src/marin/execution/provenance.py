@@ -9,9 +9,9 @@ import contextlib
 import getpass
 import hashlib
 import os
-import platform
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -57,13 +57,19 @@ def capture(environ: Mapping[str, str], argv: Sequence[str], cwd: Path) -> dict[
         ("git", lambda: _git(_code_folder(argv, cwd), environ)),
         ("user", getpass.getuser),
         ("host", lambda: os.uname().nodename),
-        ("platform", platform.platform),
-        ("python", platform.python_version),
+        ("platform", _platform),
+        ("python", lambda: sys.version.split()[0]),
         ("packages", lambda: _versions(PACKAGES)),
     ):
         with contextlib.suppress(Exception):
             parts[key] = ask()
     return {key: value for key, value in parts.items() if value}
+
+
+def _platform() -> str:
+    """Such as ``Linux-6.1.0-x86_64``. Not the platform module's, which starts a process to learn no more."""
+    system = os.uname()
+    return f"{system.sysname}-{system.release}-{system.machine}"
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:
