@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marin.errors import StorageFullError
 from marin.execution.artifact import Artifact
 from marin.execution.progress import report
 
@@ -176,6 +178,16 @@ def stumble(config: dict[str, Any]) -> Count:
             os._exit(7)
         if config["how"] == "raise":
             raise PoemError(f"no rhyme in call {number}")
+        if config["how"] == "full":
+            fault = OSError(errno.ENOSPC, "No space left on device")
+            fault.held = threading.Lock()  # type: ignore[attr-defined]  # not to be pickled, as on a disk that is full
+            raise fault
         if config["how"] == "hang":
             time.sleep(1000)
     return Count(value=number, seen=seen)
+
+
+def find_no_room(config: Any) -> Count:
+    fault = StorageFullError("no room for the poem")
+    fault.held = threading.Lock()  # type: ignore[attr-defined]  # not to be pickled
+    raise fault

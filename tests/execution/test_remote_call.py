@@ -23,6 +23,8 @@ from marin.errors import (
     OutputError,
     StepError,
     StepInterruptedError,
+    StorageFullError,
+    StoreError,
     UnpicklableStepError,
     WorkerDiedError,
 )
@@ -471,3 +473,16 @@ def test_a_kill_for_want_of_memory_is_told_if_the_kernel_tells(kills: int | None
     state = JobState(running=False, signal=signal.SIGKILL)
     error = post_mortem.explain_death("poems@dev", state, log="", log_path="log", oom_kills=kills)
     assert text in str(error)
+
+
+def test_a_job_folder_that_can_not_be_made_is_told_with_its_path(start, tmp_path: Path):
+    (tmp_path / "jobs").write_text("a file")
+    with pytest.raises(StoreError, match=f"{tmp_path}/jobs is a file where a folder should be"):
+        start(steps.double, 1)
+    (tmp_path / "jobs").unlink()
+    (tmp_path / "jobs").mkdir()
+
+
+def test_an_error_of_the_store_stays_one_when_there_is_no_room_for_the_exception(start):
+    with pytest.raises(StorageFullError, match="no room for the poem"):
+        completed(start(steps.find_no_room))

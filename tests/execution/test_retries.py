@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import threading
@@ -202,7 +203,18 @@ def test_a_timeout_that_can_not_be_meant_is_refused():
         remote(stumble, timeout="2hours")
 
 
-@pytest.mark.parametrize("fault", [OutputError("x"), ConfigurationError("x"), StoreError("x"), LeaseLostError("x")])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OutputError("x"),
+        ConfigurationError("x"),
+        StoreError("x"),
+        LeaseLostError("x"),
+        OSError(errno.ENOSPC, "full"),
+        OSError(errno.EDQUOT, "quota"),
+        OSError(errno.EROFS, "read-only"),
+    ],
+)
 def test_what_would_end_alike_is_never_tried_again(fault: Exception):
     assert not is_retried(fault, "error")
     assert not is_retried(fault, "crash")
@@ -215,6 +227,16 @@ def test_who_wants_to_stop_is_not_held_up(fault: BaseException):
 
 def test_a_crash_is_also_an_error():
     assert is_retried(WorkerDiedError("x"), "error")
+
+
+def test_a_connection_that_broke_may_hold_the_next_time():
+    assert is_retried(OSError(errno.ECONNRESET, "reset by peer"), "error")
+
+
+def test_a_step_that_filled_the_disk_is_not_tried_again(options, told, calls):
+    with pytest.raises(RunError):
+        run(step(calls, "full", retries=3, retry_on="error"), options=options, reporter=told)
+    assert (told.told, len(calls.read_text().split())) == ([], 1)
 
 
 def test_pauses_grow_up_to_a_minute():

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin.errors import ConfigurationError, OutputError
+from marin.errors import ConfigurationError, OutputError, StorageFullError
 from marin.execution.artifact import Artifact
 from marin.execution.step_body import Completed, Entry, Manifest, execute, list_files, summarize
 from marin.execution.step_function import load_function
@@ -321,3 +321,15 @@ def test_a_child_that_a_step_has_forked_does_not_go_on_as_the_step(output: Path)
         return Artifact()
 
     assert run(output, fork_and_return).manifest.files == 1
+
+
+class Filling(Artifact):
+    """Its check takes the last of the room."""
+
+    def verify(self) -> None:
+        os.symlink("/dev/full", Path(self.path, ".manifest.json"))
+
+
+def test_a_disk_that_is_full_at_the_manifest_is_told_with_the_path(output: Path):
+    with pytest.raises(StorageFullError, match=rf"{output}/\.manifest\.json: no room to write"):
+        run(output, lambda: None, Filling)

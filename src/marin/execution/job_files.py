@@ -27,11 +27,15 @@ PROGRESS_FILE = "progress.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a call ended. ``completed`` or ``failure`` is given, as ``ended`` says; ``interrupted`` has a failure too."""
+    """How a call ended. ``completed`` or ``failure`` is given, as ``ended`` says; ``interrupted`` has a failure too.
+
+    ``number``: the ``errno`` of an ``OSError``, as a full disk may have no room for the exception itself.
+    """
 
     ended: Literal["completed", "failed", "interrupted"]
     completed: Completed | None = None
     failure: Failure | None = None
+    number: int | None = None
 
 
 def write_whole(path: str, data: bytes) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from marin.errors import StepError, StepInterruptedError
+from marin import errors
+from marin.errors import StepError, StepInterruptedError, StoreError
 from marin.execution import job_files, post_mortem
 from marin.execution.artifact import Artifact
 from marin.execution.failure import Failure
@@ -21,6 +22,7 @@ from marin.execution.sendable import check_sendable as check_sendable  # where u
 from marin.execution.sendable import dumped
 from marin.execution.step_body import Completed
 from marin.executors.executor import LOG_BYTES, Claim, Executor, JobSpec, JobState
+from marin.storage.faults import translated_faults
 
 WORKER = "marin.execution.worker"
 
@@ -65,13 +67,16 @@ class RemoteCall:
         """Start ``function(config)`` with our ``sys.path``, working folder and environment, and ``env`` on top.
 
         ``job_folder`` must not exist; it is made, and ``close`` removes it. Unless ``renew`` is called, the process
-        ends after ``lease_seconds``. Raises ``UnpicklableStepError`` before anything has started.
+        ends after ``lease_seconds``. Raises, before anything has started, ``UnpicklableStepError``, and ``StoreError``
+        if the job folder can't be written.
         """
         call = dumped(name, function=function, config=config, artifact_type=artifact_type, output_path=output_path)
         # For our eyes only: a config may hold what is no one else's business.
-        os.makedirs(job_folder, mode=0o700)
+        with translated_faults(job_folder, writing=True):
+            os.makedirs(job_folder, mode=0o700)
         try:
-            with open(os.path.join(job_folder, job_files.CALL_FILE), "wb") as file:
+            call_file = os.path.join(job_folder, job_files.CALL_FILE)
+            with translated_faults(call_file, writing=True), open(call_file, "wb") as file:
                 file.write(pickle.dumps([str(entry) for entry in sys.path]))
                 file.write(call)
             log_start = os.path.getsize(log_path) if os.path.exists(log_path) else 0
@@ -139,7 +144,7 @@ class RemoteCall:
         assert failure is not None
         if outcome.ended == "interrupted":
             raise failure.carried_by(StepInterruptedError(f"{self.name}: {failure.error}: {failure.message}"))
-        raise self._original(failure)
+        raise self._original(failure, outcome.number)
 
     def _hasten_exit(self) -> None:
         """End a process that has answered, but does not exit. What it answered counts."""
@@ -164,14 +169,24 @@ class RemoteCall:
             oom_kills=None if oom_kills is None or self._oom_kills is None else oom_kills - self._oom_kills,
         )
 
-    def _original(self, failure: Failure) -> Exception:
+    def _original(self, failure: Failure, number: int | None) -> Exception:
         original: Any = None
         # Unpickling runs code of the exception's module: if that fails here, there is still the text.
         with contextlib.suppress(Exception):
             with open(os.path.join(self._job_folder, job_files.EXCEPTION_FILE), "rb") as file:
                 original = pickle.load(file)
         if not isinstance(original, Exception):
-            original = StepError(f"{failure.error}: {failure.message}")
+            original = _rebuilt(failure, number)
         with contextlib.suppress(Exception):
             original.add_note(f"In the process of {self.name}, log {self.log_path}:\n{failure.traceback}")
         return failure.carried_by(original)
+
+
+def _rebuilt(failure: Failure, number: int | None) -> Exception:
+    """In place of an exception that did not come through: of a kind that is tried again no more often than that one."""
+    if number is not None:
+        return OSError(number, failure.message)
+    kind = getattr(errors, failure.error, None)
+    if isinstance(kind, type) and issubclass(kind, StoreError):
+        return kind(failure.message)
+    return StepError(f"{failure.error}: {failure.message}")

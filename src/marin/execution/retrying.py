@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Literal
 
 from marin.errors import (
@@ -39,6 +40,9 @@ _NEVER = (
     LeaseLostError,
 )
 
+_NEVER_NUMBERS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+"""Of an ``OSError`` that a step raised: a disk is not emptied by writing to it once more."""
+
 
 def is_retried(fault: BaseException, on: RetryOn) -> bool:
     """Whether another try may end better.
@@ -48,6 +52,8 @@ def is_retried(fault: BaseException, on: RetryOn) -> bool:
     """
     if on == "crash":
         return isinstance(fault, _CRASHES)
+    if isinstance(fault, OSError) and fault.errno in _NEVER_NUMBERS:
+        return False
     return isinstance(fault, Exception) and not isinstance(fault, _NEVER)
 
 

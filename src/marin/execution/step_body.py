@@ -16,6 +16,7 @@ import msgspec
 
 from marin.errors import OutputError
 from marin.execution.artifact import Artifact, at_path, encode_result
+from marin.storage.faults import translated_faults
 
 A = TypeVar("A", bound=Artifact)
 
@@ -58,8 +59,9 @@ def execute(
     """Call ``function(config)``, check what it returns and what it wrote, and write the manifest into ``output_path``.
 
     Raises ``OutputError`` if it returns something else than an ``artifact_type`` (``None`` will do if that has no
-    fields to fill), if the artifact's own ``verify`` refuses what was written, and for files that can't be published.
-    What ``function`` raises passes through.
+    fields to fill), if the artifact's own ``verify`` refuses what was written, and for files that can't be published;
+    ``StoreError``, such as ``StorageFullError``, if the manifest can't be written. What ``function`` raises passes
+    through.
     """
     manifest_path = os.path.join(output_path, MANIFEST_FILE)
     with contextlib.suppress(FileNotFoundError):
@@ -77,7 +79,7 @@ def execute(
         entries = list_files(output_path)
     except RecursionError as fault:
         raise OutputError("the step nested its output folders too deeply: make them flatter") from fault
-    with open(manifest_path, "wb", buffering=0) as file:
+    with translated_faults(manifest_path, writing=True), open(manifest_path, "wb") as file:
         file.write(msgspec.json.encode(entries))
     return Completed(result=result, manifest=summarize(entries))
 

@@ -76,7 +76,9 @@ def main(folder: str) -> int:
     except BaseException as fault:  # noqa: BLE001  # whatever it is, sys.exit as well: the supervisor is told
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         ended = "interrupted" if isinstance(fault, KeyboardInterrupt) else "failed"
-        outcome = Outcome(ended=ended, failure=Failure.from_exception(fault))
+        # Whoever makes an OSError may put anything there.
+        number = fault.errno if isinstance(fault, OSError) and isinstance(fault.errno, int) else None
+        outcome = Outcome(ended=ended, failure=Failure.from_exception(fault), number=number)
         _keep_exception(folder, fault)
         _say(outcome.failure.traceback if outcome.failure else "")
     finally:
