@@ -7,6 +7,7 @@ import urllib.request
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,52 @@ class Loose:
 
 
 Pair = namedtuple("Pair", "left right")
+
+
+class Undecorated(Mixture):
+    """Of a frozen dataclass, and no dataclass of its own."""
+
+
+class UndecoratedLoose(Loose):
+    """Of one that can be changed."""
+
+
+@dataclass(frozen=True)
+class Size:
+    radius: float
+
+
+class Planet(Size, Enum):
+    EARTH = 6.4
+
+
+class Uncopied(Loose):
+    def __copy__(self):
+        raise RuntimeError("there is one of me")
+
+
+def test_a_subclass_without_a_decorator_is_an_input_like_any_other(options):
+    value = Undecorated((poems(),))
+    value.season = "spring"  # type: ignore[attr-defined]
+    handle = apply("a", take, version=FIXED, undecorated=value, loose=UndecoratedLoose(poems()))
+    value.season = "autumn"  # type: ignore[attr-defined]
+    resolve(handle, options=options)
+    assert isinstance(CALLS[0]["undecorated"], Undecorated)
+    assert (CALLS[0]["undecorated"].parts, CALLS[0]["undecorated"].season) == ((Poems(lines=3),), "spring")
+    assert isinstance(CALLS[0]["loose"], UndecoratedLoose)
+
+
+def test_an_enum_of_dataclasses_is_passed_as_it_is(options):
+    given = {"planet": Planet.EARTH, "planets": {Planet.EARTH: [Planet.EARTH]}}
+    resolve(apply("a", take, version=FIXED, **given), options=options)
+    assert [given] == CALLS
+
+
+def test_what_refuses_to_be_copied_is_refused_with_its_name():
+    with pytest.raises(
+        InputsError, match=r"apply\('a'\): value: this Uncopied can't be copied \(RuntimeError: there is"
+    ):
+        apply("a", take, version=FIXED, value=[Uncopied(1)])
 
 
 def test_handles_are_found_wherever_they_lie_and_arrive_as_typed_artifacts(options):

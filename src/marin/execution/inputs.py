@@ -8,6 +8,7 @@ import functools
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, NoReturn
 
 from marin.errors import ConfigurationError, FingerprintError, InputsError
@@ -137,7 +138,7 @@ def _same(held: Any, key: Any) -> bool:
 def _filled(value: Any, leaf: Leaf, depth: int = 0) -> Any:
     """``value`` with ``leaf(...)`` for each handle and output place in it. What can be changed is always a copy."""
     cls = type(value)
-    if cls in _LITERALS:
+    if cls in _LITERALS or isinstance(value, Enum):  # a member is its name, whatever it is mixed with
         return value
     if isinstance(value, ArtifactStep | OutputPlace):
         return leaf(value)
@@ -190,15 +191,27 @@ def _filled_dataclass(value: Any, leaf: Leaf, depth: int) -> Any:
         old = getattr(value, spec.name, None)
         if (new := _filled(old, leaf, depth + 1)) is not old:
             changed[spec.name] = new
-    if not changed and vars(type(value))["__dataclass_params__"].frozen:
+    if not changed and _is_frozen(type(value)):
         return value
     # Not by its __init__: a __post_init__ has checked the handle, and would not know the artifact.
-    filled = copy.copy(value)
-    for name, new in changed.items():
-        object.__setattr__(filled, name, new)
+    try:
+        filled = copy.copy(value)
+        for name, new in changed.items():
+            object.__setattr__(filled, name, new)
+    except Exception as fault:
+        raise InputsError(
+            f"this {type(value).__name__} can't be copied ({type(fault).__name__}: {fault}): "
+            "make its class a frozen dataclass, or pass its fields"
+        ) from fault
     for name in [name for name in getattr(filled, "__dict__", ()) if _is_computed(value, name)]:
         del filled.__dict__[name]
     return filled
+
+
+def _is_frozen(cls: type) -> bool:
+    # Of a class without a decorator of its own the instances may have more attributes, and those can be changed.
+    parameters = vars(cls).get("__dataclass_params__")
+    return parameters is not None and parameters.frozen
 
 
 def _is_computed(value: Any, name: str) -> bool:
