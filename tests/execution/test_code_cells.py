@@ -139,3 +139,34 @@ def test_a_cell_whose_source_is_gone_is_unknown(notebook):
     linecache.cache.pop(notebook.train.__code__.co_filename)
     code = code_of(notebook.train)
     assert (code.modules, list(code.unknown)) == ({}, ["__main__.train"])
+
+
+def run_timed(notebook, body):
+    """As IPython runs a cell under ``%%time``: the body is compiled under a name for which there is no source."""
+
+    class Shell:
+        def run_cell_magic(self, magic, line, cell):
+            exec(compile(cell, "<timed exec>", "exec"), notebook.module.__dict__)
+
+    notebook.module.get_ipython = Shell
+    notebook.run(f"get_ipython().run_cell_magic('time', '', {body!r})\n")
+
+
+@pytest.mark.parametrize("name", ["clean", "Words"])
+def test_what_a_cell_without_source_has_defined_again_is_unknown(notebook, name):
+    text = "def clean(c): return {0}\nclass Words:\n    def clean(self): return {0}"
+    notebook.run(text.format(1))
+    notebook.run(f"def train(config): return {name}")
+    assert names(code_of(notebook.train)) == {f"__main__.{name}", "__main__.train"}
+    run_timed(notebook, text.format(2))
+    code = code_of(notebook.train)
+    assert (names(code), list(code.unknown)) == ({"__main__.train"}, [f"__main__.{name}"])
+
+
+def test_a_constant_of_a_timed_cell_is_told(notebook):
+    notebook.history = notebook.module.__dict__["In"] = [""]
+    notebook.run("LIMIT = 1")
+    notebook.run("def train(config): return LIMIT")
+    before = code_of(notebook.train)
+    run_timed(notebook, "LIMIT = 2\nprint(LIMIT)\n")
+    assert told(before, code_of(notebook.train)) == ["constant __main__.LIMIT (a cell)"]

@@ -265,3 +265,15 @@ def test_the_code_of_apply_is_that_of_its_function():
         applied = apply("x", function) if isinstance(function, str) else apply("x", function, code=None)
         assert code_of(applied.run) == code_of(function)
         assert code_of(applied.run).modules
+
+
+@pytest.mark.parametrize("wraps", ["", "    @functools.wraps(function)\n"], ids=["bare", "wraps"])
+def test_a_decorated_function_has_the_same_code_by_its_name(project, wraps):
+    project.write(
+        rhymes__init="",
+        rhymes__ways=(
+            f"import functools\ndef timed(function):\n{wraps}    def timer(c): return function(c)\n    return timer\n"
+        ),
+        rhymes__steps="from .ways import timed\n@timed\ndef train(c): return c\n",
+    )
+    assert code_of(project.load("rhymes.steps").train) == code_of("rhymes.steps:train")

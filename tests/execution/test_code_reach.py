@@ -107,6 +107,14 @@ REACHED = {
     "a class attribute": ("from .helpers import Base\ndef train(c): return Base.size", "Base"),
     "an annotation": ("from .helpers import Base\ndef train(c: Base): return c", "Base"),
     "an annotation as text": ("from .helpers import Base\ndef train(c: 'Base | None'): return c", "Base"),
+    "a part of an annotation as text": (
+        "from .helpers import Base\ndef train(c: dict[str, list['Base']]): return c",
+        "Base",
+    ),
+    "a field annotated with a part as text": (
+        "from .helpers import Base\nclass Mine:\n    x: 'list[\"Base\"]'\ndef train(c: Mine): return c",
+        "Base",
+    ),
     "a guarded import": (
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .helpers import Base\ndef train(c: 'Base'): ...",
         "Base",
@@ -222,6 +230,7 @@ HIDDEN = {
     "an attribute": "def train(c): return c.clean",
     "a keyword": "def train(c): return dict(clean=c)",
     "a text": "def train(c): return 'clean'",
+    "a text among values": "from typing import Literal\ndef train(c: Literal['clean', 'LIMIT']): return c",
     "a name that the class around it has bound": (
         "def train(c):\n    class Mine:\n        def clean(self): return 1\n        tidy = clean\n    return Mine"
     ),

@@ -6,6 +6,7 @@ Where in doubt, a name counts as used: better one definition too many is watched
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -101,7 +102,7 @@ def _enter(node: ast.AST, scope: Scope) -> Iterable[ast.AST]:
             scope.inner.append(node)
             return (node.generators[0].iter,)
         case ast.AnnAssign():
-            return [part for part in (node.target, _annotation(node.annotation), node.value) if part is not None]
+            return [node.target, *_annotation(node.annotation), *filter(None, [node.value])]
         case _:
             _note_binding(node, scope)
             return ast.iter_child_nodes(node)
@@ -229,16 +230,32 @@ def _annotations(node: Function) -> Iterator[ast.AST]:
     arguments = node.args
     for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
         if argument is not None and argument.annotation is not None:
-            yield _annotation(argument.annotation)
+            yield from _annotation(argument.annotation)
     if node.returns is not None:
-        yield _annotation(node.returns)
+        yield from _annotation(node.returns)
 
 
-def _annotation(node: ast.expr) -> ast.expr:
-    """An annotation, also where it is written as text. The class of a config counts: its methods are called."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        try:
-            return ast.parse(node.value.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError):
-            return node
-    return node
+def _annotation(node: ast.expr) -> Iterator[ast.AST]:
+    """An annotation, and each part of it that is written as text. The class of a config counts: its methods are called.
+
+    The texts of ``Literal`` are values, and those that ``Annotated`` adds may be anything.
+    """
+    yield node
+    stack: list[ast.AST] = [node]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+                inner = ast.parse(part.value.strip(), mode="eval").body
+                if not isinstance(inner, ast.Constant):
+                    yield from _annotation(inner)
+        elif isinstance(part, ast.Subscript) and _last_name(part.value) == "Literal":
+            continue
+        elif isinstance(part, ast.Subscript) and _last_name(part.value) == "Annotated":
+            stack += part.slice.elts[:1] if isinstance(part.slice, ast.Tuple) else [part.slice]
+        else:
+            stack += ast.iter_child_nodes(part)
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -149,6 +149,9 @@ class Walk:
         if unit is None:
             self._from_elsewhere(module, name, attributes)
             return
+        if (reason := module.lost(name)) is not None:
+            self.reach.unknown[f"{module.name}.{name}"] = reason
+            return
         if (definition := unit.definition(name, holds_handle=_holds_handle(module, unit, name))) is not None:
             self._found(module, name, definition)
         for target in unit.imports.get(name, ()):
@@ -237,6 +240,10 @@ def reach_of(sources: Sources, entries: Iterable[Entry]) -> Reach:
     walk = Walk(sources)
     for entry in entries:
         walk.begin(entry)
+    for definitions in walk.reach.definitions.values():
+        # What is nested in a function that counts as a whole: only a loaded decorator leads there.
+        for name in [name for name in definitions if "." in name and name.partition(".")[0] in definitions]:
+            del definitions[name]
     return walk.reach
 
 

@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import linecache
 import os
+import re
 import stat
 import sys
 import threading
@@ -32,6 +33,12 @@ MOST_SOURCE_BYTES = 1 << 20
 
 CELL = "a cell"
 """How the file of a notebook's or prompt's cell is called."""
+
+_MAGIC = re.compile(
+    r"get_ipython\(\)\.(?:run_cell_magic\('(?:time|capture|prun)', '[^'\n]*',|run_line_magic\('(?:time|prun)',)"
+    r" (?P<body>'.*')\)"
+)
+"""How IPython writes a cell of these magics, which run what follows them, as Python."""
 
 _INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
 _STANDARD_FOLDER = os.path.dirname(os.__file__) + os.sep
@@ -99,6 +106,23 @@ class SourceModule:
         if len(binding) > 1 and (live := binding.get(_file_of(self.namespace.get(name)))):
             return live
         return next(reversed(binding.values()), None)
+
+    def lost(self, name: str) -> str | None:
+        """Why none of the cells says what ``name`` is now: its function or class is from a text that nobody kept."""
+        if self.place.file is not None:
+            return None
+        value = self.namespace.get(name)
+        written = [value] if not isinstance(value, type) else list(vars(value).values())
+        for function in map(_unwrapped, written):
+            if not isinstance(function, FunctionType) or function.__globals__ is not self.namespace:
+                continue
+            code = function.__code__
+            made = isinstance(value, type) and (
+                code.co_filename == "<string>" or code.co_qualname != f"{value.__qualname__}.{code.co_name}"
+            )
+            if not made and code.co_filename not in self.units:
+                return f"its source was not kept: it comes from {code.co_filename}"
+        return None
 
 
 def place_of_namespace(namespace: Mapping[str, Any]) -> Place:
@@ -168,8 +192,19 @@ def cells_of(file: str, namespace: Mapping[str, Any]) -> dict[str, ModuleSyntax]
     history = namespace.get("In")
     ran = {str(text).rstrip(): at for at, text in enumerate(history)} if isinstance(history, list) else {}
     ordered = sorted(texts, key=lambda name: ran.get(texts[name].rstrip(), -1))
-    units = {name: _parse(name, texts[name].encode(errors="surrogatepass")) for name in ordered}
+    units = {name: _parse(name, _plain(texts[name]).encode(errors="surrogatepass")) for name in ordered}
     return {name: unit for name, unit in units.items() if isinstance(unit, ModuleSyntax)}
+
+
+def _plain(text: str) -> str:
+    """The Python that a cell such as ``%%time`` runs in the notebook's own names."""
+    found = _MAGIC.fullmatch(text.strip())
+    if found is None:
+        return text
+    try:
+        return str(ast.literal_eval(found["body"]))
+    except (SyntaxError, ValueError):
+        return text
 
 
 def _kin(file: str) -> str:
@@ -177,11 +212,16 @@ def _kin(file: str) -> str:
     return file.partition("-input-")[0] if file.startswith("<") else os.path.dirname(file)
 
 
-def _file_of(value: Any) -> str:
+def _unwrapped(value: Any) -> Any:
     for _ in range(MAX_WRAPPERS):
         if (inner := getattr(value, "__wrapped__", None)) is None:
             break
         value = inner
+    return value
+
+
+def _file_of(value: Any) -> str:
+    value = _unwrapped(value)
     return value.__code__.co_filename if isinstance(value, FunctionType) else ""
 
 
