@@ -3,14 +3,24 @@ import os
 import subprocess
 import sys
 import time
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from marin.execution.abbreviation import abbreviated
+from marin.execution.drift import compare
+from marin.execution.encoding import encode
 from marin.execution.provenance import capture
-from marin.execution.redaction import redact_command, redact_text, redact_values, secret_values
+from marin.execution.redaction import redact_command, redact_text, redact_values, redacted_record, secret_values
+from marin.execution.showing import plain, show
 
 GIT = ["git", "-c", "user.name=Anna", "-c", "user.email=anna@example.org", "-c", "init.defaultBranch=trunk"]
 
@@ -202,3 +212,71 @@ def test_redacting_takes_time_in_proportion_to_the_text(text):
 
     # Linear would be 8 times; a pattern that is quadratic, 64 times. The pause is against noise on short times.
     assert seconds(100_000) < 32 * (seconds(12_500) + 0.002)
+
+
+@dataclass(frozen=True)
+class Login:
+    password: object = None
+
+
+class Named(NamedTuple):
+    api_key: object
+
+
+class Keys(StrEnum):
+    PASSWORD = "password"
+
+
+SECRET = "hunter22-secret"
+VALUES = [
+    SECRET,
+    [SECRET],
+    (SECRET, 1),
+    {SECRET},
+    SECRET.encode(),
+    Path(SECRET),
+    {"inner": {"deep": SECRET}},
+    Login(Named(SECRET)),
+    partial(len, SECRET),
+    8675309,
+    86753.09,
+]
+HOLDERS = [
+    lambda secret: {"password": secret},
+    lambda secret: {"api_keys": secret, "lr": 0.1},
+    lambda secret: OrderedDict(hf_token=secret),
+    lambda secret: defaultdict(str, {"password": secret, 3: 1}),
+    lambda secret: MappingProxyType({"password": secret, 3: 1}),
+    lambda secret: SimpleNamespace(password=secret),
+    lambda secret: {"password": secret, 3: "mixed"},
+    lambda secret: {b"password": secret},
+    lambda secret: {Keys.PASSWORD: secret, 3: 1},
+    lambda secret: [("password", secret)],
+    lambda secret: [["Authorization", secret]],
+    lambda secret: Login(password=secret),
+    lambda secret: Named(api_key=secret),
+    lambda secret: partial(print, password=secret),
+    lambda secret: {"nested": (OrderedDict(inner=Login(secret)),)},
+]
+
+
+@given(st.sampled_from(VALUES), st.sampled_from(HOLDERS))
+def test_no_value_under_the_key_of_a_secret_is_seen_whatever_its_type_and_its_holder(value, holder):
+    encoded: Any = encode(holder(value), "config")
+    kept = redact_values(encoded)
+    shown = [json.dumps(kept), repr(plain(kept)), show(kept), abbreviated(holder(value))]
+    for text in shown:
+        assert not [trace for trace in (SECRET, SECRET.encode().hex(), "8675309", "86753.09") if trace in text], text
+    assert redact_values(kept) == kept
+    assert compare({"config": kept}, {"config": redact_values(encode(holder("other"), "config"))}) == ()
+
+
+def test_words_in_a_list_and_switches_and_what_is_not_set_are_no_secrets():
+    config = {"columns": ["key", "value"], "use_auth_token": True, "password": None, "dict": [["lr", 1], "odd", []]}
+    assert redact_values(config) == config
+
+
+def test_code_in_a_record_is_shown_as_it_is():
+    record = {"build": {"code": {"modules": {"lab.credentials": {"definitions": {"f": "0a"}}}}, "config": {"token": 1}}}
+    shown = redacted_record(record, ())
+    assert shown["build"] == {"code": record["build"]["code"], "config": {"token": "***"}}

@@ -5,6 +5,7 @@ import re
 import shutil
 import threading
 import traceback
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -650,6 +651,10 @@ def _remember(config):
     return Poems(lines=1)
 
 
+def _remember_text(config):
+    return None
+
+
 def with_secret(secret):
     return ArtifactStep(
         name="raw/secret",
@@ -668,6 +673,23 @@ def test_secrets_are_neither_recorded_nor_shown(options):
     assert "very-secret" not in text
     assert "</s>" in text
     changed = plan(with_secret("very-secret-2"), options=options).steps[handle.id]
+    assert changed.changes == ()
+    assert list(map(str, changed.notes)) == ["the recipe differs in a secret, which is not shown"]
+
+
+def test_a_secret_that_an_earlier_version_has_recorded_is_no_drift_and_not_shown(options):
+    def taught(secret):
+        return ArtifactStep(name="raw/old", version="2026.07.01", run=_remember_text, build_config=lambda ctx: secret)
+
+    handle = taught(OrderedDict(password=["very-secret-1"], out="x"))
+    resolve(handle, options=options)
+    record = Path(options.prefix, handle.id.address, ".artifact.json")
+    assert record.read_text().count("***") == 2  # in the recipe, and in the config for people
+    kept = json.loads(record.read_text())
+    kept["build"]["fingerprint"]["payload"]["config"]["ordered_dict"][0] = ["password", ["very-secret-1"]]
+    record.write_text(json.dumps(kept))
+    assert plan(handle, options=options).steps[handle.id].changes == ()
+    changed = plan(taught(OrderedDict(password=["very-secret-2"], out="x")), options=options).steps[handle.id]
     assert changed.changes == ()
     assert list(map(str, changed.notes)) == ["the recipe differs in a secret, which is not shown"]
 

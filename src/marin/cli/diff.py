@@ -22,7 +22,7 @@ from marin.execution.catalog import Entry
 from marin.execution.comparison import compare_records
 from marin.execution.identity import checked_version
 from marin.execution.plan_text import paint
-from marin.execution.redaction import redact_values, secret_values
+from marin.execution.redaction import redacted_record, secret_values
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def _record(entry: Entry) -> Any:
     """The record as it lies there, without secrets: also what this Marin does not know of it."""
     if entry.fault is not None:
         raise entry.fault
-    return redact_values(json.loads(entry.raw), secret_values(os.environ))
+    return redacted_record(json.loads(entry.raw), secret_values(os.environ))
 
 
 def _is_version(text: str, name: str) -> bool:

@@ -21,7 +21,7 @@ from marin.execution.catalog import Condition, Entry, dependents
 from marin.execution.failure import shortened
 from marin.execution.meter import duration, size
 from marin.execution.record import Attempt, Build, FailedTry, Record, data_path
-from marin.execution.redaction import redact_values, secret_values
+from marin.execution.redaction import redacted_record, secret_values
 from marin.storage.local import LocalStore
 from marin.storage.owner import describe
 
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
         assert entry.fault is not None  # an entry has one or the other
         raise entry.fault
     record: Record = msgspec.convert(
-        redact_values(msgspec.to_builtins(entry.record), secret_values(os.environ)), Record
+        redacted_record(msgspec.to_builtins(entry.record), secret_values(os.environ)), Record
     )
     if arguments.json:
         print(json.dumps(_as_json(store, entry, record), indent=1))

@@ -16,7 +16,7 @@ from marin.errors import (
 from marin.execution.drift import compare
 from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
-from marin.execution.redaction import redact_text, redact_values, redacted_payload
+from marin.execution.redaction import redacted_payload
 
 Step = ArtifactStep[Any]
 
@@ -128,7 +128,10 @@ def _difference(one: Step, other: Step) -> list[str]:
 
 
 def _shown(key: str, value: object) -> str:
-    return repr(redact_values({key: value})[key]) if isinstance(value, str) else redact_text(repr(value))
+    # What only an error needs, and imports more.
+    from marin.execution.abbreviation import readable  # noqa: PLC0415
+
+    return repr(readable(value, key))
 
 
 def _equal(old: object, new: object) -> bool:

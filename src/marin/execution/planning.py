@@ -285,7 +285,8 @@ def drift_of(step: Step, build: Build) -> tuple[tuple[Change, ...], tuple[Note, 
         return (), (OtherScheme(recorded=recorded.scheme, now=fingerprint.scheme),)
     if recorded.digest == fingerprint.digest or (step.pin is not None and not recorded.payload):
         return (), ()
-    changes = compare(recorded.payload, redacted_payload(fingerprint.payload))
+    # The recorded one as well: an earlier Marin left in it some of what is hidden now.
+    changes = compare(*map(redacted_payload, (recorded.payload, fingerprint.payload)))
     return changes, () if changes else (SecretChange(),)
 
 

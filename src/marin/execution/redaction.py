@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -19,11 +20,16 @@ _SECRET_WORD = re.compile(
 _NO_SECRET = {"PWD", "OLDPWD"}
 # Keys of a config, where "eos_token" and "text_key" are everyday words.
 _SECRET_KEY = re.compile(
-    r"(?:^|[^a-z0-9])(?:secrets?|passwd|password|passphrase|credentials?|authorization"
-    r"|(?:api|access|private|secret|auth|account|encryption)[^a-z0-9]?key"
-    r"|(?:hf|hub|api|access|auth|bearer|session|refresh|wandb|github|gitlab)[^a-z0-9]?token)(?:[^a-z0-9]|$)"
+    r"(?:^|[^a-z0-9])(?:secrets?|passwd|passwords?|passphrases?|credentials?|authorization|cookies?"
+    r"|(?:api|access|private|secret|auth|account|encryption|hf|wandb|openai|anthropic|aws|github|gitlab)[^a-z0-9]?keys?"
+    r"|(?:hf|hub|api|access|auth|bearer|session|refresh|wandb|github|gitlab)[^a-z0-9]?tokens?)(?:[^a-z0-9]|$)"
     r"|^(?:token|key)$"
 )
+_BARE = ("token", "key")
+"""Secrets as the name of a field; in a list of words more likely the name of a column."""
+_NUMBERS = (int, float, bool, type(None))
+_MAPPINGS = {"dict", "ordered_dict", "default_dict", "mapping_proxy", "keywords"}
+"""Encodings whose content is pairs of key and value where a key is not plain text. See ``encoding``."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Bounded repetitions: a pattern that looks far ahead from every letter takes for ever on megabytes of text.
 _URL_LOGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^/\s@]{1,1000}@")
@@ -84,24 +90,71 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def redact_values(value: Any, secrets: Iterable[str] = ()) -> Any:
-    """JSON values without secrets: by key, and in each text as ``redact_text`` does.
+    """JSON values without secrets: by key, whatever the key holds, and in each text as ``redact_text`` does.
 
-    >>> redact_values({"api_key": "abc", "eos_token": "</s>", "nested": [{"password": "x"}]})
-    {'api_key': '***', 'eos_token': '</s>', 'nested': [{'password': '***'}]}
+    What is under the key of a secret goes as a whole, so that nothing tells its type or length. The key may be that
+    of a dict, or the first of a pair, as typed JSON has the keys of some dicts. What was redacted stays as it is.
+
+    >>> redact_values({"api_key": ["abc"], "eos_token": "</s>", "nested": [{"password": 12}], "login": ["password", 1]})
+    {'api_key': '***', 'eos_token': '</s>', 'nested': [{'password': '***'}], 'login': ['password', '***']}
     """
-    secrets = secrets if isinstance(secrets, tuple) else tuple(secrets)
+    return _redacted(value, secrets if isinstance(secrets, tuple) else tuple(secrets))
+
+
+def _redacted(value: Any, secrets: tuple[str, ...]) -> Any:
+    if type(value) in _NUMBERS:  # most values; asking an ABC takes long
+        return value
     if isinstance(value, str):
         return redact_text(value, secrets)
     if isinstance(value, dict | Mapping):
         return {
             key: REDACTED
-            if isinstance(inner, str) and inner and is_secret_key(str(key))
-            else redact_values(inner, secrets)
+            if is_secret_key(str(key)) and not _says_nothing(inner)
+            else [_pair(member, secrets) for member in cast("list[Any]", inner)]
+            if key in _MAPPINGS and isinstance(inner, list)
+            else _redacted(inner, secrets)
             for key, inner in cast("Mapping[Any, Any]", value).items()
         }
     if isinstance(value, list | tuple):
-        return [redact_values(inner, secrets) for inner in cast("Sequence[Any]", value)]
+        members = cast("Sequence[Any]", value)
+        if len(members) == 2 and is_secret_pair(members[0]):
+            return _pair(members, secrets)
+        return [_redacted(inner, secrets) for inner in members]
     return value
+
+
+def _pair(pair: Any, secrets: tuple[str, ...]) -> Any:
+    """A key and its value, in a list."""
+    if not isinstance(pair, list | tuple) or len(members := cast("Sequence[Any]", pair)) != 2:
+        return _redacted(pair, secrets)
+    key, inner = members
+    hidden = is_secret_key(_key_text(key)) and not _says_nothing(inner)
+    return [_redacted(key, secrets), REDACTED if hidden else _redacted(inner, secrets)]
+
+
+def _key_text(key: Any) -> str:
+    """What a key that may be encoded says: text, bytes, or the member of an enumeration."""
+    if isinstance(key, dict):
+        named = cast("dict[str, Any]", key)
+        if isinstance(content := named.get("bytes"), str):
+            with contextlib.suppress(ValueError):
+                return bytes.fromhex(content).decode(errors="replace")
+        return _key_text(next((named[tag] for tag in ("member", "value", "text") if tag in named), ""))
+    return key if isinstance(key, str) else ""
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether there is nothing to hide: that a secret is not there may be seen, and a switch is no secret."""
+    return value is None or value is True or value is False or value == ""
+
+
+def redacted_record(record: Mapping[str, Any], secrets: Iterable[str]) -> dict[str, Any]:
+    """The JSON of a record as it is shown. The code in it stays: its keys are modules, which may be called anything."""
+    shown = redact_values(record, secrets)
+    build = record.get("build")
+    if isinstance(build, Mapping) and "code" in build:
+        shown["build"]["code"] = cast("Mapping[str, Any]", build)["code"]
+    return shown
 
 
 def redacted_payload(payload: Mapping[str, Any], secrets: Iterable[str] | None = None) -> dict[str, Any]:
@@ -120,6 +173,15 @@ def is_secret_key(name: str) -> bool:
     (True, False)
     """
     return _SECRET_KEY.search(_words(name)) is not None
+
+
+def is_secret_pair(first: Any) -> bool:
+    """Whether what comes after ``first``, in a list of two, is a secret.
+
+    >>> is_secret_pair("password"), is_secret_pair("key")
+    (True, False)
+    """
+    return isinstance(first, str) and first.lower() not in _BARE and is_secret_key(first)
 
 
 def _words(name: str) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import msgspec
 from marin.errors import ArtifactTypeError, LeaseLostError, OutputError, StepStoppedError, StoreError
 from marin.execution.acquire import prepare_folder, take_or_wait
 from marin.execution.adopt import adopted_build
-from marin.execution.artifact import decode_result, to_json
+from marin.execution.artifact import decode_result
 from marin.execution.context import RunContext
 from marin.execution.events import Outcome
 from marin.execution.failure import Failure, shortened
@@ -40,7 +41,6 @@ from marin.execution.record import (
     new_build_id,
     timestamp,
 )
-from marin.execution.redaction import redact_values
 from marin.execution.remote import RemoteFunction
 from marin.execution.retrying import MAX_EARLIER, is_retried, pause_before_retry
 from marin.execution.run_state import RunState, Stopped
@@ -260,7 +260,7 @@ class _Attempt:
             artifact_type=class_name(self.step.artifact_type),
             result=completed.result,
             config=plain(fingerprint.payload.get("config")),
-            runtime_args=redact_values({key: _readable(value) for key, value in self.step.runtime_args.items()}),
+            runtime_args=_readable(self.step.runtime_args),
             deps=self.held.attempt.inputs,
             manifest=ManifestSummary(
                 files=completed.manifest.files, bytes=completed.manifest.bytes, digest=completed.manifest.digest
@@ -306,9 +306,10 @@ class _Attempt:
         self.log.prepare(keep=[os.path.basename(served.log)] if served is not None and served.log else [])
 
 
-def _readable(value: Any) -> Any:
-    """A runtime argument as it is shown in the record: JSON, or its text."""
-    try:
-        return to_json(value)
-    except (TypeError, ValueError):
-        return repr(value)
+def _readable(runtime_args: Mapping[str, Any]) -> dict[str, Any]:
+    if not runtime_args:
+        return {}
+    # What only people read costs other steps no import.
+    from marin.execution.abbreviation import readable  # noqa: PLC0415
+
+    return {key: readable(value, key) for key, value in runtime_args.items()}
