@@ -19,6 +19,7 @@ from marin.cli.store_access import add_store_arguments, opened
 from marin.execution.catalog import Condition, Entry, entries
 from marin.execution.meter import size
 from marin.execution.record import data_path
+from marin.execution.redaction import shown_place
 from marin.execution.tally import absolute
 from marin.storage.owner import describe
 
@@ -68,7 +69,7 @@ def _row(entry: Entry) -> list[str]:
     elif entry.fault is not None:
         note = str(entry.fault).partition("\n")[0]
     elif build is not None and build.source is not None:
-        note = f"adopted from {build.source}"
+        note = f"adopted from {shown_place(build.source)}"
     return [str(entry.id), entry.condition.value, amount, when, note]
 
 

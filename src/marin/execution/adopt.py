@@ -11,6 +11,7 @@ from marin.execution.graph import Step
 from marin.execution.naming import class_name
 from marin.execution.observe import check_source, described_build, foreign_build, recorded_fingerprint, typed_artifact
 from marin.execution.record import Build, timestamp
+from marin.execution.redaction import shown_place
 from marin.execution.run_state import RunState
 
 
@@ -28,7 +29,7 @@ def adopted_build(run: RunState, step: Step, build_id: str) -> Build:
         return msgspec.structs.replace(build, provenance=provenance)
     record, made = foreign
     result = {**made.result, **source.config}
-    typed_artifact(step, msgspec.structs.replace(made, result=result), f"record at {path}")
+    typed_artifact(step, msgspec.structs.replace(made, result=result), f"record at {shown_place(path)}")
     inner = made.source or (path if made.data == "." else f"{path}/{made.data}")
     provenance["adopted_from"] = {
         "artifact": str(record.id),

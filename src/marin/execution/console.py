@@ -22,6 +22,7 @@ from marin.execution.plan_text import SMALL_PLAN, Line, opening_lines, paint, pl
 from marin.execution.planning import Plan
 from marin.execution.progress import Progress
 from marin.execution.record import FailedTry
+from marin.execution.redaction import shown_place
 from marin.execution.tally import Tally, failure_text, retry_text
 
 __all__ = [
@@ -213,7 +214,7 @@ class JsonReporter:
 
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None:
         self._shown.pop(id_, None)
-        self._tell("finished", step=str(id_), outcome=outcome.value, seconds=round(seconds, 3), path=path)
+        self._tell("finished", step=str(id_), outcome=outcome.value, seconds=round(seconds, 3), path=shown_place(path))
 
     def failed(self, failed: FailedStep) -> None:
         self._shown.pop(failed.id, None)

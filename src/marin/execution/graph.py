@@ -16,7 +16,7 @@ from marin.errors import (
 from marin.execution.drift import compare
 from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
-from marin.execution.redaction import redacted_payload
+from marin.execution.redaction import redacted_payload, shown_place
 
 Step = ArtifactStep[Any]
 
@@ -116,7 +116,7 @@ def _difference(one: Step, other: Step) -> list[str]:
     lines: list[str] = []
     for key in ("pin", "expected_fingerprint"):
         if getattr(one, key) != getattr(other, key):
-            lines.append(f"{key}: {getattr(one, key)} → {getattr(other, key)}")
+            lines.append(shown_place(f"{key}: {getattr(one, key)} → {getattr(other, key)}"))
     if one.fingerprint().digest != other.fingerprint().digest:
         old, new = (redacted_payload(step.fingerprint().payload) for step in (one, other))
         lines += [str(change) for change in compare(old, new)] or ["a secret, which is not shown"]

@@ -13,7 +13,7 @@ from marin.execution.abbreviation import abbreviated
 from marin.execution.members import take_apart
 from marin.execution.plan_text import LABELS, is_noteworthy, summary
 from marin.execution.planning import Decision, Plan, PlannedStep
-from marin.execution.redaction import redact_text, redacted_payload
+from marin.execution.redaction import redacted_payload, shown_place
 from marin.execution.remote import RemoteFunction
 from marin.execution.showing import show
 
@@ -140,7 +140,7 @@ _LEFT = 'style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 
 def _titled(title: str, kind: str, rows: Iterable[Row]) -> str:
     body = "".join(
-        f"<tr><th {_LEFT}>{_text(name)}</th><td {_LEFT}>{_text(abbreviated_text(redact_text(text)))}</td></tr>"
+        f"<tr><th {_LEFT}>{_text(name)}</th><td {_LEFT}>{_text(abbreviated_text(shown_place(text)))}</td></tr>"
         for name, text in rows
     )
     return f"<div><strong>{_text(title)}</strong> {_text(kind)}<table>{body}</table></div>"

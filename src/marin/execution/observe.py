@@ -34,7 +34,7 @@ from marin.execution.record import (
     decode_record,
     record_path,
 )
-from marin.execution.redaction import redacted_payload
+from marin.execution.redaction import redacted_payload, shown_place
 from marin.storage.owner import is_dead_here
 from marin.storage.store import BuildStore
 
@@ -105,10 +105,11 @@ def check_data(store: BuildStore, record: Record, build: Build) -> None:
 def check_source(id_: ArtifactId, source: str) -> None:
     """Raise ``SourceMissingError`` unless adopted or pinned data is there."""
     if "://" in source:
+        source = shown_place(source)
         raise SourceMissingError(f"{id_}: {source} is a URL, and only data on local disks can be read: copy it to one")
     if not os.path.exists(source):
         raise SourceMissingError(
-            f"{id_}: {source} does not exist. Put the data back, or name the place where it is now"
+            f"{id_}: {shown_place(source)} does not exist. Put the data back, or name the place where it is now"
         )
 
 
@@ -119,7 +120,7 @@ def pinned_build(step: Step, pin: str) -> Build:
     foreign = foreign_build(path)
     if foreign is not None:
         build = foreign[1]
-        typed_artifact(step, build, f"record at {path}")
+        typed_artifact(step, build, f"record at {shown_place(path)}")
         inner = build.source or (path if build.data == "." else f"{path}/{build.data}")
         return msgspec.structs.replace(build, source=inner, data=inner)
     return described_build(step, path, {}, build_id=PINNED_BUILD)
@@ -133,9 +134,9 @@ def foreign_build(path: str) -> tuple[Record, Build] | None:
             raw = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    record = decode_record(raw, place)
+    record = decode_record(raw, shown_place(place))
     if record.build is None:
-        raise NotBuiltError(f"{place}: that artifact is {record.state.value}, it has no complete build")
+        raise NotBuiltError(f"{shown_place(place)}: that artifact is {record.state.value}, it has no complete build")
     return record, record.build
 
 

@@ -23,7 +23,7 @@ from marin.execution.notes import (
     input_notes,
 )
 from marin.execution.record import Attempt, Build, Record, RecordedFingerprint, State
-from marin.execution.redaction import redacted_payload
+from marin.execution.redaction import redacted_payload, shown_place
 from marin.execution.remote import RemoteFunction
 from marin.storage.owner import describe
 
@@ -215,7 +215,7 @@ def _decide(step: Step, seen: Observation, *, needed: bool, free: bool) -> _Ruli
         cause, reason = (Cause.NOT_NEEDED, "not needed") if there else (Cause.ABSENT, "not built")
         return _Ruling(Decision.SKIP, cause, f"{reason}; what was made from it is there")
     if step.pin is not None:
-        return _Ruling(Decision.SERVE, Cause.PINNED, f"pinned to {step.pin}")
+        return _Ruling(Decision.SERVE, Cause.PINNED, f"pinned to {shown_place(step.pin)}")
     if seen.build is not None and not step.id.is_mutable:
         return _Ruling(Decision.SERVE, Cause.BUILT, f"built {seen.build.finished}")
     if not free:
@@ -241,7 +241,7 @@ def _why_made(step: Step, seen: Observation) -> tuple[Cause, str]:
     if seen.torn is not None:
         return Cause.TORN, "its record is torn: built anew, and what lies there is kept aside"
     if step.source is not None:
-        return Cause.NOT_ADOPTED, f"adopts {step.source.path}"
+        return Cause.NOT_ADOPTED, f"adopts {shown_place(step.source.path)}"
     return Cause.NOT_BUILT, "not built yet"
 
 

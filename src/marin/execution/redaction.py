@@ -32,7 +32,8 @@ _MAPPINGS = {"dict", "ordered_dict", "default_dict", "mapping_proxy", "keywords"
 """Encodings whose content is pairs of key and value where a key is not plain text. See ``encoding``."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Bounded repetitions: a pattern that looks far ahead from every letter takes for ever on megabytes of text.
-_URL_LOGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^/\s@]{1,1000}@")
+# A password may have an @ itself; a path has lost one of the two slashes.
+_URL_LOGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,3})[^/\s'\"<>]{1,1000}@")
 _URL_QUERY = re.compile(
     r"([?&](?:[^=&\s]{0,100}(?:token|secret|password|signature|credential|key)|sig)=)[^&\s#]+", re.IGNORECASE
 )
@@ -82,11 +83,16 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     """
     for secret in secrets:
         text = text.replace(secret, REDACTED)
-    if "://" in text:
+    if "@" in text and ":/" in text:
         text = _URL_LOGIN.sub(rf"\1{REDACTED}@", text)
     if "=" in text:
         text = _URL_QUERY.sub(rf"\1{REDACTED}", text)
     return _WELL_KNOWN.sub(REDACTED, text)
+
+
+def shown_place(place: str) -> str:
+    """A path or URL as people see it: without logins, signatures, and what the environment says is secret."""
+    return redact_text(place, secret_values(os.environ))
 
 
 def redact_values(value: Any, secrets: Iterable[str] = ()) -> Any:

@@ -12,6 +12,7 @@ from marin.execution.meter import duration
 from marin.execution.plan_text import Line, summary
 from marin.execution.planning import Decision, Plan
 from marin.execution.record import FailedTry, data_path
+from marin.execution.redaction import shown_place
 from marin.execution.remote import RemoteFunction
 
 _LISTED_TARGETS = 10
@@ -93,6 +94,10 @@ class Tally:
             yield Line(f"  … and {more:,} more below {self.prefix}", "dim")
 
     def _place(self, id_: ArtifactId) -> str | None:
+        place = self._exact_place(id_)
+        return None if place is None else shown_place(place)
+
+    def _exact_place(self, id_: ArtifactId) -> str | None:
         if id_ in self.paths:
             return self.paths[id_]
         planned = self.plan.steps[id_]

@@ -10,6 +10,7 @@ from typing import TextIO, cast
 import marin
 from marin.errors import MarinError, RunError, RunInterrupted
 from marin.execution.failure import Failure, is_user_code, shown_frame
+from marin.execution.redaction import shown_place
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -43,7 +44,7 @@ def tell_fault(fault: BaseException, stream: TextIO) -> int:
         # The reporter has shown the failed steps; the message lists them again for those who catch it.
         print(f"error: {str(fault).partition(chr(10))[0].rstrip(':')}", file=stream)
     else:
-        print(f"error: {fault}", file=stream)
+        print(f"error: {shown_place(str(fault))}", file=stream)
         if place := _place_in_script(fault):
             print(f"  at {place}", file=stream)
         cause = fault.__cause__
