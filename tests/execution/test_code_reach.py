@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 
+from marin.execution.code import code_of
 from marin.execution.code_changes import code_changes
 from tests.execution.projects import names
 
@@ -296,9 +297,10 @@ def test_handles_in_containers_of_a_sweep_do_not_count(project):
     def train(config): return rates
     """
     project.write(rhymes__init="", rhymes__steps=text)
-    assert names(project.code()) == {"rhymes.steps.train", "rhymes.steps.rates"}  # not loaded: nobody knows
+    assert project.told_after(rhymes__steps=text.replace("x:y", "x:z")) == []  # not loaded
     project.load("rhymes.steps")
-    assert names(project.code()) == {"rhymes.steps.train"}
+    assert project.told_after(rhymes__steps=text) == []
+    assert project.told_after(rhymes__steps=text.replace("3e-4", "1e-4")) == ["constant steps.rates (rhymes/steps.py)"]
 
 
 def test_an_installed_package_counts_by_its_version_and_not_by_what_is_used_of_it(project):
@@ -444,3 +446,58 @@ def test_a_long_sum_and_a_long_chain_of_functions_are_read(project):
     total = " + ".join(["c"] * 2000)
     project.write(rhymes__init="", rhymes__steps=f"{chain}def f3000(c): return {total}\ndef train(c): return f0(c)")
     assert len(names(project.code())) == 3002
+
+
+MIXED = """
+from dataclasses import dataclass
+from marin.execution import apply
+
+def write(n): ...
+
+@dataclass(frozen=True)
+class Settings:
+    tokens: object
+    limit: int
+
+def words(n):
+    return apply("raw/words", write, version="2026.07.01", n=n)
+
+{0}
+
+def train(c): return SET
+"""
+
+
+@pytest.mark.parametrize("loaded", [True, False], ids=["loaded", "named"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{'tokens': apply('raw/poem', write, version='2026.07.01', n=1), 'limit': 7}",
+        "[apply('raw/poem', write, version='2026.07.01', n=1), 7]",
+        "Settings(apply('raw/poem', write, version='2026.07.01', n=1), 7)",
+        "Settings(limit=7, tokens=apply('raw/poem', write, version='2026.07.01', n=1))",
+        "{'all': [apply('raw/poem', write, version='2026.07.01', n=1)], 'limit': Settings(None, 7)}",
+    ],
+)
+def test_beside_a_handle_the_rest_counts_and_the_build_call_does_not(project, value, loaded):
+    def code(value):
+        project.write(rhymes__init="", rhymes__steps=MIXED.format(f"SET = {value}"))
+        return code_of(project.load("rhymes.steps").train) if loaded else project.code()
+
+    before = code(value)
+    assert code_changes(before, code(value.replace("n=1", "n=2"))) == ()
+    told = [
+        str(change)
+        for change in code_changes(before, code(value.replace("7)", "8)").replace(" 7", " 8").replace("=7", "=8")))
+    ]
+    assert told == ["constant steps.SET (rhymes/steps.py)"]
+
+
+def test_the_call_of_an_own_function_that_made_a_handle_does_not_count(project):
+    def code(value):
+        project.write(rhymes__init="", rhymes__steps=MIXED.format(f"SET = {value}"))
+        return code_of(project.load("rhymes.steps").train)
+
+    before = code("{'tokens': words(n=1), 'limit': 7}")
+    assert code_changes(before, code("{'tokens': words(n=2), 'limit': 7}")) == ()
+    assert code_changes(before, code("{'tokens': words(n=1), 'limit': 8}")) != ()

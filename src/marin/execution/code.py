@@ -4,7 +4,8 @@ The author's own functions, classes and constants count by their syntax; install
 what has no source is *unknown*, which is not *unchanged*. It is read from the source files as they are when it is
 asked for; a module that was edited after its import, and not imported again, still runs as it was.
 
-Read in this order: code_changes, code_digest, code_names, code_module, code_source, code_entry, code_reach.
+Read in this order: code_changes, code_digest, code_names, code_module, code_source, code_entry, code_handles,
+code_reach.
 """
 
 from __future__ import annotations

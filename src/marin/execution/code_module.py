@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal, TypeAlias
@@ -72,16 +72,22 @@ class ModuleSyntax:
         """Whether the module itself gives ``name`` something to hold."""
         return name in self._statements or name in self.imports or name in self.writers
 
-    def definition(self, name: str, *, holds_handle: bool = False) -> Definition | None:
+    def definition(
+        self, name: str, *, holds_handle: bool = False, without: Callable[[ast.AST], ast.AST] | None = None
+    ) -> Definition | None:
         """What the module defines as ``name``. ``None``: nothing; it may import it.
 
         ``holds_handle``: what it holds is a handle of a pipeline, so that the calls which made it do not count.
+        ``without``: leaves out what does not count of a statement that is no function or class.
         """
         statements = self._statements.get(name, [])
         if holds_handle:
             statements = [statement for statement in statements if isinstance(statement[-1], Function | ast.ClassDef)]
         if not statements:
             return None
+        if without is not None:  # what it leaves out depends on values: not for keeps
+            nodes = [without(node) if isinstance(node, ast.stmt) else node for each in statements for node in each]
+            return Definition(_what(statements), syntax_digest(nodes), references(nodes))
         known = self._definitions.get((name, holds_handle))
         if known is None:
             nodes = [node for statement in statements for node in statement]

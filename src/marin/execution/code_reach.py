@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import itertools
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any, cast
+from typing import Any
 
 from marin.execution.code_entry import CodeEntry, Entry
+from marin.execution.code_handles import has_handle, is_only_handles, without_builds
 from marin.execution.code_module import Definition, ModuleSyntax, qualname_of
-from marin.execution.code_names import ImportTarget, Reference
+from marin.execution.code_names import ImportTarget, Reference, scope_of
 from marin.execution.code_source import (
     Origin,
     Place,
@@ -23,7 +25,6 @@ from marin.execution.code_source import (
     place_of_namespace,
     read_syntax,
 )
-from marin.execution.lazy import ArtifactStep
 from marin.execution.naming import module_name
 
 
@@ -152,7 +153,7 @@ class Walk:
         if (reason := module.lost(name)) is not None:
             self.reach.unknown[f"{module.name}.{name}"] = reason
             return
-        if (definition := unit.definition(name, holds_handle=_holds_handle(module, unit, name))) is not None:
+        if (definition := _definition(module, unit, name)) is not None:
             self._found(module, name, definition)
         for target in unit.imports.get(name, ()):
             self._import(module, target, attributes, name)
@@ -261,21 +262,24 @@ def _is_other_file(one: str, other: str) -> bool:
     return one != other and os.path.realpath(one) != os.path.realpath(other)
 
 
-def _holds_handle(module: SourceModule, unit: ModuleSyntax, name: str) -> bool:
-    """Whether ``name`` is a handle, or handles: as it is now, or by what is called to make it."""
-    if name in module.namespace:
-        return _is_handle(module.namespace[name])
-    calls = unit.calls(name)
-    return bool(calls) and all(_makes_handle(unit, call) for call in calls)
+def _definition(module: SourceModule, unit: ModuleSyntax, name: str) -> Definition | None:
+    """What ``name`` is. Calls that make handles do not count: as its value is now, or by what they call."""
+    is_loaded = name in module.namespace
+    value = module.namespace.get(name)
+    calls = None if is_loaded else unit.calls(name)
+    if is_only_handles(value) or (calls and all(_makes_handle(unit, call) for call in calls)):
+        return unit.definition(name, holds_handle=True)
+    if not has_handle(value) if is_loaded else not _imports_marin(unit):
+        return unit.definition(name)
 
+    def is_build(call: ast.Call) -> bool:
+        return any(_makes_handle(unit, use) for use in scope_of([call.func]).used)
 
-def _is_handle(value: Any, depth: int = 3) -> bool:
-    """A handle, or a container with one, such as those of a sweep."""
-    if isinstance(value, dict):
-        value = list(cast("dict[Any, Any]", value).values())
-    if isinstance(value, list | tuple | set | frozenset) and depth:
-        return any(_is_handle(inner, depth - 1) for inner in cast("list[Any]", value))
-    return isinstance(value, ArtifactStep)
+    def without(node: ast.AST) -> ast.AST:
+        is_definition = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        return node if is_definition else without_builds(node, value, is_build)
+
+    return unit.definition(name, without=without)
 
 
 def _makes_handle(unit: ModuleSyntax, call: Reference) -> bool:
@@ -286,3 +290,7 @@ def _makes_handle(unit: ModuleSyntax, call: Reference) -> bool:
         ):
             return True
     return False
+
+
+def _imports_marin(unit: ModuleSyntax) -> bool:
+    return any(target.module.startswith("marin.") for targets in unit.imports.values() for target in targets)
