@@ -66,3 +66,17 @@ def test_a_file_gets_the_log_as_it_is(tmp_path: Path, store: LocalStore):
     put(store, "model@dev", build(log=LOG))
     store.write(LOG, b"\x1b[2J\x00")
     assert marin(tmp_path, "log", "model@dev").stdout == "\x1b[2J\x00"
+
+
+def test_a_terminal_gets_no_control_characters_that_are_two_bytes_long(tmp_path: Path, store: LocalStore):
+    put(store, "model@dev", build(log=LOG))
+    # The third is parted by the end of what is read at once.
+    text = "\u009b2J é \u0085".encode()
+    store.write(LOG, text + b"x" * ((1 << 16) - len(text) - 1) + "\u009b31m end \u00e9".encode())
+    terminal = Terminal(tmp_path, "log", "model@dev")
+    until(terminal._read, "it ends")  # pyright: ignore[reportPrivateUsage]
+    assert terminal.process.wait() == 0
+    shown = terminal.written.decode()
+    assert not [character for character in shown if "\x80" <= character <= "\x9f"]
+    assert "?2J é ?" in shown
+    assert "end é" in shown

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from marin.errors import LeaseLostError, StoreError
+from marin.errors import LeaseLostError, StorageFullError, StoreError
 from marin.execution.held_record import HeldRecord
 from marin.execution.identity import ArtifactId
-from marin.execution.record import Attempt, Record, State, decode_record, encode_record, record_path
+from marin.execution.record import Attempt, Record, State, StopRequest, decode_record, encode_record, record_path
 from marin.storage.local import LocalStore
 from marin.storage.memory import MemoryStore
 from marin.storage.store import Store
@@ -180,3 +180,59 @@ def test_of_two_holders_the_later_one_publishes(store: Store):
     published = recorded(store)
     assert published.build is not None
     assert (published.state, published.build.build_id) == (State.BUILT, "b2")
+
+
+def test_who_could_not_renew_says_what_was_in_the_way():
+    store = MemoryStore()
+    held = hold(store)
+
+    def full(*_: Any) -> bool:
+        raise StorageFullError("store: no room to write")
+
+    store.compare_and_swap = full
+    assert not held.renew()
+    assert held.is_hopeless
+    assert "could not renew its lease: store: no room to write" in str(held.lost())
+
+
+def test_a_renewal_that_succeeds_forgets_the_bad_moment():
+    held = hold(Unsure("before"))
+    assert [held.renew(), held.renew()] == [False, True]
+    assert held.fault is None
+
+
+def test_a_record_that_was_removed_is_not_called_silence(store: Store):
+    held = hold(store)
+    store.delete(PATH)
+    assert not held.renew()
+    assert "was removed by somebody while it was built" in str(held.lost())
+
+
+def test_a_record_that_somebody_began_anew_is_not_called_silence(store: Store):
+    held = hold(store)
+    lease = msgspec.structs.replace(attempt().lease, nonce="another", term=1)
+    store.write(
+        PATH,
+        encode_record(
+            Record(name=ID.name, version=ID.version, state=State.BUILDING, attempt=attempt("a2", lease=lease))
+        ),
+    )
+    assert not held.renew()
+    assert "was removed or replaced by somebody" in str(held.lost())
+
+
+def test_who_was_taken_over_was_silent(store: Store):
+    held = hold(store)
+    taken_over(store)
+    assert not held.renew()
+    assert "was silent for more than 90 s" in str(held.lost())
+
+
+def test_who_wakes_up_after_it_was_stopped_knows_it(store: Store):
+    held = hold(store)
+    request = StopRequest(by="anna@node7", at="2026-07-02T10:00:00Z")
+    ended = attempt(error="stopped by anna@node7", stop=request)
+    store.write(PATH, encode_record(Record(name=ID.name, version=ID.version, state=State.FAILED, attempt=ended)))
+    assert not held.renew()
+    assert held.is_lost
+    assert held.attempt.stop == request

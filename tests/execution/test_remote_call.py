@@ -486,3 +486,11 @@ def test_a_job_folder_that_can_not_be_made_is_told_with_its_path(start, tmp_path
 def test_an_error_of_the_store_stays_one_when_there_is_no_room_for_the_exception(start):
     with pytest.raises(StorageFullError, match="no room for the poem"):
         completed(start(steps.find_no_room))
+
+
+def test_a_job_folder_that_was_removed_is_told_and_not_taken_for_a_failed_start():
+    state = JobState(running=False, exit_code=1, signal=None, reason=None)
+    error = post_mortem.explain_death("a", state, log="", log_path="log", oom_kills=0, is_folder_gone=True)
+    assert "its job folder was removed by somebody" in str(error)
+    error = post_mortem.explain_death("a", state, log="", log_path="log", oom_kills=0)
+    assert "exit code 1 and without an answer" in str(error)

@@ -243,3 +243,38 @@ def test_what_another_run_begins_afterwards_is_not_what_was_asked_to_stop(store)
 def replace_nonce(nonce: str) -> Any:
     given = attempt("a2", owner=STRANGER)
     return msgspec.structs.replace(given, lease=msgspec.structs.replace(given.lease, nonce=nonce))
+
+
+def silent(ttl_seconds: float = 3.0) -> Any:
+    """An attempt of a builder of which nobody here can tell whether it lives."""
+    given = attempt(owner=STRANGER)
+    return msgspec.structs.replace(given, lease=msgspec.structs.replace(given.lease, ttl_seconds=ttl_seconds))
+
+
+def test_runs_that_wait_for_a_builder_that_stays_silent_do_not_begin_what_was_stopped_anew(options, store):
+    put(store, SLOW, attempt=silent())
+    store.delete("raw/slow/2026.07.01/poems.txt")
+    waiting = Background(options, slow(write_now))
+    eventually(lambda: waiting.told.waits)
+    there = entry(store)
+    assert there is not None
+    asked = ask_to_stop(store, there)
+    assert isinstance(asked, Asked)
+    fault = waiting.ended()
+    assert isinstance(fault, RunError)
+    assert isinstance(fault.__cause__, StepStoppedError)
+    assert answer(store, asked)[0] is Answer.STOPPED
+    now = entry(store)
+    assert now is not None
+    assert now.attempt is not None
+    assert now.attempt.error == f"stopped by {by_us()}"
+
+
+def test_a_run_that_comes_after_the_request_takes_over_from_a_builder_that_stays_silent(options, store):
+    put(store, SLOW, attempt=silent(0.3))
+    store.delete("raw/slow/2026.07.01/poems.txt")
+    there = entry(store)
+    assert there is not None
+    assert isinstance(ask_to_stop(store, there), Asked)
+    GO_ON.set()
+    assert resolve(slow(write_now), options=options).path.endswith("raw/slow/2026.07.01")

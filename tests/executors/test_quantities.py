@@ -81,3 +81,13 @@ def test_a_shown_time_is_read_as_the_same(seconds: int):
 @given(st.integers(1, 2**63 - 1))
 def test_a_shown_amount_is_read_as_nearly_the_same(amount: int):
     assert parse_size(show_size(amount).replace(",", ""), "disk") == pytest.approx(amount, rel=0.01)
+
+
+def test_milliseconds_are_not_taken_for_minutes():
+    with pytest.raises(InvalidResourcesError) as refused:
+        parse_duration("1ms", "time")
+    assert "did you mean" not in str(refused.value)
+
+
+def test_what_is_nearly_a_megabyte_is_shown_as_one():
+    assert show_size(999_500) in ("1 MB", "0.999 MB")

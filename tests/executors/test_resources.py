@@ -132,3 +132,9 @@ def test_any_text_is_a_device_or_a_clear_error(text: str):
     else:
         said = repr(str(device))
     assert repr(text) in said
+
+
+@pytest.mark.parametrize("given", [("xpu",), ("cuda", -1), ("cuda", True), ("cuda", 1.0), ("cuda", 10_000), (None,)])
+def test_a_device_that_is_none_is_refused(given: tuple[Any, ...]):
+    with pytest.raises(InvalidResourcesError, match=r"Device\(.*give a kind, 'cpu', 'cuda' or 'tpu'"):
+        Device(*given)

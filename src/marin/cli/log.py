@@ -24,8 +24,8 @@ from marin.storage.local import LocalStore
 
 _POLL_SECONDS = 0.2
 
-_HARMFUL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]|\x1b(?!\[[0-9;]*m)")
-"""What a terminal would obey, but for colors, tabs and line ends."""
+_HARMFUL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]|\x1b(?!\[[0-9;]*m)|\xc2(?:[\x80-\x9f]|\Z)")
+"""What a terminal would obey, but for colors, tabs and line ends. Two bytes: U+0080 to U+009F, which may be parted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +100,8 @@ def _copy(file: BinaryIO) -> int:
     copied = 0
     on_terminal = sys.stdout.isatty()
     while part := file.read(1 << 16):
+        if part.endswith(b"\xc2"):  # the first half of a character
+            part += file.read(1)
         copied += len(part)
         sys.stdout.buffer.write(_HARMFUL.sub(b"?", part) if on_terminal else part)
     sys.stdout.buffer.flush()

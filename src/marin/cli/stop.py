@@ -73,7 +73,12 @@ def _told(entry: Entry, came: Answer, now: Entry | None) -> str:
     if came is Answer.ASKED:
         return (
             f"{entry.id}: has not ended after {duration(_PATIENCE_SECONDS)}: its builder may hang or be out of reach. "
+            "Runs that wait for it end their step too once its lease is over. "
             "Go on waiting with --wait"
+        )
+    if came is Answer.ABANDONED and now is not None and now.attempt is not None and now.attempt.stop is not None:
+        return (
+            f"{entry.id}: nobody builds it: {owner} is gone. Runs that wait for it end their step; a new run builds it"
         )
     if came is Answer.ABANDONED:
         return f"{entry.id}: nobody builds it: {owner} is gone. The next run takes over"

@@ -6,6 +6,9 @@ import contextlib
 import datetime
 import os
 import shutil
+from dataclasses import dataclass
+
+import msgspec
 
 from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError, StepError, StoreError
 from marin.execution.graph import Step
@@ -18,6 +21,7 @@ from marin.execution.record import (
     Lease,
     Record,
     State,
+    StopRequest,
     build_folder,
     decode_record,
     encode_record,
@@ -38,7 +42,7 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
     """The lease; or the build of another process that we waited for."""
     watch = SilenceWatch()
     told: str | None = None
-    waited_for: str | None = None
+    waited = _Waited()
     while True:
         if run.stop.is_set():
             raise Stopped
@@ -47,7 +51,7 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
             check_data(run.store, record, record.build)
             return record.build
         ended = record.attempt if record is not None and record.state is State.FAILED else None
-        if ended is not None and ended.stop is not None and ended.lease.nonce == waited_for:
+        if ended is not None and ended.stop is not None and ended.lease.nonce == waited.nonce:
             # Who stops a step does not want the next one that waits for it to begin it anew.
             raise stopped(step.id, ended.stop)
         holder = (
@@ -64,7 +68,8 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
             or is_dead_here(holder.owner)
             or watch.expired(raw or b"", holder.ttl_seconds)
         ):
-            if holder is not None:
+            if holder is not None and record is not None and raw is not None:
+                _end_if_stopped(run, step, raw, record, waited)
                 run.reporter.noted(step.id, f"takes over from {describe(holder.owner)}, which is gone")
             with run.taking(step.id):
                 held = _take(run, step, raw, record)
@@ -72,11 +77,36 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
                     run.held[step.id] = held
                     return held
             continue
-        waited_for = holder.nonce
+        waited.see(record)
         if (name := describe(holder.owner)) != told:
             run.reporter.waiting(step.id, holder=name)
             told = name
         run.stop.wait(POLL_SECONDS)
+
+
+@dataclass
+class _Waited:
+    """For whom we wait. ``came_after``: the request to stop that was there before us, so that we are to build it."""
+
+    nonce: str | None = None
+    came_after: StopRequest | None = None
+
+    def see(self, record: Record | None) -> None:
+        if record is not None and record.attempt is not None and record.attempt.lease.nonce != self.nonce:
+            self.nonce, self.came_after = record.attempt.lease.nonce, record.attempt.stop
+
+
+def _end_if_stopped(run: RunState, step: Step, raw: bytes, record: Record, waited: _Waited) -> None:
+    """Raise if it was stopped while we waited, and record it for its builder, who is gone and can't do so."""
+    attempt = record.attempt
+    if attempt is None or attempt.stop in (None, waited.came_after) or attempt.lease.nonce != waited.nonce:
+        return
+    request = attempt.stop
+    assert request is not None
+    attempt = msgspec.structs.replace(attempt, error=f"stopped by {request.by}")
+    ended = msgspec.structs.replace(record, state=State.FAILED, attempt=attempt)
+    if run.store.compare_and_swap(record_path(step.id.address), raw, encode_record(ended)):
+        raise stopped(step.id, request)
 
 
 def _read(run: RunState, step: Step) -> tuple[bytes | None, Record | None]:

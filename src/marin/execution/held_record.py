@@ -11,7 +11,14 @@ from contextvars import ContextVar
 
 import msgspec
 
-from marin.errors import LeaseLostError, RecordError, StepStoppedError, StoreError
+from marin.errors import (
+    LeaseLostError,
+    RecordError,
+    StepStoppedError,
+    StorageFullError,
+    StoreError,
+    StoreReadOnlyError,
+)
 from marin.execution.identity import ArtifactId
 from marin.execution.record import (
     Attempt,
@@ -93,6 +100,8 @@ class HeldRecord:
         self.renewed = self._clock()
         self.next_renewal = self.renewed + self.ttl_seconds / 3
         self.is_lost = False
+        self.fault: StoreError | OSError | None = None
+        """Why the last renewal failed; None once one has succeeded."""
 
     @property
     def id(self) -> ArtifactId:
@@ -114,8 +123,10 @@ class HeldRecord:
             attempt = msgspec.structs.replace(self.attempt, lease=lease)
             # Soon again, should the store fail now: one bad moment must not cost the lease.
             self.next_renewal = self._clock() + self.ttl_seconds / 10
-            with contextlib.suppress(StoreError, OSError):
+            try:
                 return self._swap(msgspec.structs.replace(self._record, attempt=attempt), attempt)
+            except (StoreError, OSError) as fault:
+                self.fault = fault
         return False
 
     def look(self) -> None:
@@ -174,7 +185,7 @@ class HeldRecord:
             return False
         # A request to stop that came while we wrote is not lost: the next writing has it again.
         self.attempt = msgspec.structs.replace(attempt, stop=self.attempt.stop)
-        self._raw, self._record = raw, record
+        self._raw, self._record, self.fault = raw, record, None
         self.renewed = self._clock()
         self.next_renewal = self.renewed + self.ttl_seconds / 3
         return True
@@ -207,18 +218,33 @@ class HeldRecord:
             record = decode_record(raw, self._path, of=self.id)
         except RecordError:
             return False
-        if record.state is not State.BUILDING or record.attempt is None:
+        if record.attempt is None or record.attempt.lease.nonce != self.attempt.lease.nonce:
             return False
-        if record.attempt.lease.nonce != self.attempt.lease.nonce:
-            return False
-        self._raw = raw
         if record.attempt.stop is not None:
             self.attempt = msgspec.structs.replace(self.attempt, stop=record.attempt.stop)
+        if record.state is not State.BUILDING:
+            return False  # we were silent, and one who waited has recorded that we were stopped
+        self._raw = raw
         return True
 
     def lost(self) -> LeaseLostError:
         """What to raise when the lease is lost."""
-        return LeaseLostError(
-            f"{self.id}: this builder was silent for more than {self.ttl_seconds:g} s and lost its lease to another; "
-            "what it made was not published"
-        )
+        return LeaseLostError(f"{self.id}: {self._why_lost()}; what it made was not published")
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the lease could not be renewed for a reason that a new attempt would meet as well."""
+        return isinstance(self.fault, StorageFullError | StoreReadOnlyError)
+
+    def _why_lost(self) -> str:
+        if self.fault is not None:
+            return f"this run could not renew its lease: {self.fault}"
+        with contextlib.suppress(StoreError, OSError):
+            there = self._store.read(self._path)
+            if there is None:
+                return f"its record {self._path} was removed by somebody while it was built"
+            attempt = decode_record(there, self._path).attempt
+            # Who takes over counts on from our term.
+            if attempt is not None and attempt.lease.term <= self.attempt.lease.term:
+                return f"its record {self._path} was removed or replaced by somebody while it was built"
+        return f"this builder was silent for more than {self.ttl_seconds:g} s and lost its lease to another"

@@ -33,11 +33,14 @@ _SIGNALS: dict[int, str] = {
 }
 
 
-def explain_death(name: str, state: JobState, *, log: str, log_path: str, oom_kills: int | None) -> StepError:
+def explain_death(
+    name: str, state: JobState, *, log: str, log_path: str, oom_kills: int | None, is_folder_gone: bool = False
+) -> StepError:
     """The error for a process that ended without an answer.
 
     ``log`` is what this process wrote; ``oom_kills``: how often the kernel has killed for want of memory meanwhile,
-    None if it does not tell. The error's ``Failure`` has the Python frame of a crash, if the log shows one.
+    None if it does not tell; ``is_folder_gone``: what it might have answered was removed. The
+    error's ``Failure`` has the Python frame of a crash, if the log shows one.
     """
     frame = crash_frame(log)
     tail = "\n".join(_shown(line) for line in log.splitlines()[-TAIL_LINES:])
@@ -46,12 +49,14 @@ def explain_death(name: str, state: JobState, *, log: str, log_path: str, oom_ki
         kind, reason = StepInterruptedError, "was told to stop, and ended without an answer"
     elif state.reason == "expired":
         kind, reason = LeaseLostError, "was ended, because this run was silent for longer than its lease"
+    elif is_folder_gone:
+        reason = "ended, and its job folder was removed by somebody: how the step ended is not known"
     elif state.signal is not None:
         reason = _explain_signal(state.signal, oom_kills) + (f"; at {frame}" if frame else "")
     elif state.exit_code == 127:
         reason = "could not be started, or ended with exit code 127"
     elif state.exit_code == 1:
-        reason = "ended with exit code 1 before it could run the step"
+        reason = "ended with exit code 1 and without an answer: it could not begin or end its work, or called os._exit"
     else:
         reason = f"ended with exit code {state.exit_code} in the middle of the step: something in it called os._exit"
     ending = f"Its log {log_path} ends with:\n{tail}" if tail.strip() else f"Its log {log_path} is empty"

@@ -167,6 +167,7 @@ class RemoteCall:
             log=post_mortem.read_log(self.log_path, self._log_start),
             log_path=self.log_path,
             oom_kills=None if oom_kills is None or self._oom_kills is None else oom_kills - self._oom_kills,
+            is_folder_gone=not os.path.isdir(self._job_folder),
         )
 
     def _original(self, failure: Failure, number: int | None) -> Exception:

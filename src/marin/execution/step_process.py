@@ -50,6 +50,10 @@ class StepProcess:
             self._call = self._start(claim, remote, config)
             try:
                 return self._watch(self._call, remote.limit_seconds)
+            except LeaseLostError as lost:
+                if self.held.fault is not None:
+                    raise self.held.lost() from lost
+                raise
             finally:
                 call, self._call = self._call, None
                 call.close()
@@ -128,7 +132,7 @@ class StepProcess:
 
     def _check_lease(self) -> None:
         if self.held.is_lost:
-            raise LeaseLostError(f"{self.step.id}: the lease was lost before the step was done")
+            raise self.held.lost()
         if (stop := self.held.attempt.stop) is not None:
             raise stopped(self.step.id, stop)
 

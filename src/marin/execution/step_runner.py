@@ -79,7 +79,7 @@ def make(run: RunState, step: Step) -> Made:
         except LeaseLostError as lost:
             if (request := taken.attempt.stop) is not None:
                 raise stopped(step.id, request) from lost
-            if attempt == MAX_LOST_LEASES or run.stop.is_set():
+            if attempt == MAX_LOST_LEASES or taken.is_hopeless or run.stop.is_set():
                 raise
             run.reporter.noted(step.id, f"{lost}; trying again")
         finally:

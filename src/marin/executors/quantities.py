@@ -16,7 +16,9 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _NUMBER = r"\d{1,18}(?:\.\d{1,9})?"
 _SIZE = re.compile(rf"({_NUMBER}) ?([A-Za-z]+)", re.ASCII)
 _PART = re.compile(rf"({_NUMBER}) ?(min|[smhd])(?![a-z])", re.ASCII)
-_LOOSE_PART = re.compile(rf"({_NUMBER})\s*(s|m|h|d)[a-z]*", re.ASCII | re.IGNORECASE)
+_LOOSE_PART = re.compile(
+    rf"({_NUMBER})\s*(?:(s)ec\w*|(m)in\w*|(h)(?:rs?|ours?)|(d)ays?|([smhd]))", re.ASCII | re.IGNORECASE
+)
 
 
 def parse_size(amount: Any, what: str) -> int:
@@ -67,7 +69,8 @@ def show_size(amount: int) -> str:
     >>> show_size(16 * 10**9), show_size(512 * 2**20), show_size(7)
     ('16 GB', '537 MB', '7 B')
     """
-    unit = next((unit for unit in ("PB", "TB", "GB", "MB", "kB") if amount >= _DECIMAL[unit]), "B")
+    # What would be rounded to 1000 of one unit is 1 of the next.
+    unit = next((unit for unit in ("PB", "TB", "GB", "MB", "kB") if amount >= 0.9995 * _DECIMAL[unit]), "B")
     return f"{amount / _DECIMAL[unit]:.3g} {unit}" if amount < 10**18 else f"{amount / 10**15:,.0f} PB"
 
 
@@ -94,4 +97,6 @@ def _meant_size(amount: str) -> str:
 
 def _meant_duration(amount: str) -> str:
     match = _LOOSE_PART.fullmatch(amount.strip())
-    return "" if match is None else f" did you mean '{match[1]}{match[2].lower()}'? Otherwise"
+    # "1ms" is no minute.
+    unit = next((found.lower() for found in match.groups()[1:] if found), "") if match is not None else ""
+    return "" if match is None else f" did you mean '{match[1]}{unit}'? Otherwise"

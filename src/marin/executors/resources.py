@@ -17,6 +17,7 @@ _LOOSE_DEVICE = re.compile(r"\s*(cpu|tpu|cuda|gpu|nvidia)\s*[:_-]?\s*(\d{1,4})?\
 _ACCELERATOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAX_CPUS = 100_000
 _MAX_GPUS = 10_000
+_MAX_INDEX = 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,15 @@ class Device:
 
     kind: DeviceKind
     index: int | None = None
+
+    def __post_init__(self) -> None:
+        index: Any = self.index
+        is_number = isinstance(index, int) and not isinstance(index, bool) and 0 <= index <= _MAX_INDEX
+        if self.kind not in ("cpu", "cuda", "tpu") or not (index is None or is_number):
+            raise InvalidResourcesError(
+                f"Device({self.kind!r}, {index!r}): give a kind, 'cpu', 'cuda' or 'tpu', and which one: None for any, "
+                f"or a number from 0 to {_MAX_INDEX}"
+            )
 
     def __str__(self) -> str:
         return self.kind if self.index is None else f"{self.kind}:{self.index}"
