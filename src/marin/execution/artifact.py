@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import msgspec
 
 from marin.errors import ArtifactTypeError, OutputError
+from marin.execution.result_types import field_fault, from_json, left_out
 
 A = TypeVar("A", bound="Artifact")
 
@@ -70,7 +71,10 @@ class Artifact:
                 f"config of the adopted source: {cls.__name__} has no {unknown[0]!r}; "
                 f"its fields are {', '.join(sorted(known)) or 'none'}"
             )
-        return decode_result(cls, config, what="config of the adopted source")
+        described = decode_result(cls, config, what="config of the adopted source")
+        if (lost := left_out(described, config)) is not None:
+            raise ArtifactTypeError(f"config of the adopted source: has {lost[0].lstrip('.')}, which {lost[1]} has not")
+        return described
 
 
 def at_path(artifact: A, path: str) -> A:
@@ -95,7 +99,7 @@ def type_fault(kind: Any) -> str | None:
 def _class_fault(kind: type[Artifact]) -> str | None:
     for cls in kind.__mro__:
         if cls is Artifact:
-            return None
+            return field_fault(kind)
         if not issubclass(cls, Artifact) or "__dataclass_params__" in vars(cls):
             continue
         # Without fields of its own it does what the class above it does.
@@ -104,6 +108,17 @@ def _class_fault(kind: type[Artifact]) -> str | None:
             declares = f"declares {annotated[0]!r}" if annotated else "has an __init__ of its own"
             return f"{declares} but is no dataclass: write @dataclass(frozen=True) above class {cls.__name__}"
     return None
+
+
+def recordable_result(artifact_type: type[Artifact], result: dict[str, Any]) -> dict[str, Any]:
+    """``result`` of a step as it is recorded. Raises ``ArtifactTypeError`` for what no reader could load.
+
+    A field may hold an object of a subclass: then what the declared class has is recorded, as of the artifact itself.
+    """
+    artifact = decode_result(artifact_type, result, what="step's result")
+    if artifact_type is Artifact or left_out(artifact, result) is None:
+        return result
+    return encode_result(artifact, artifact_type)
 
 
 def encode_result(artifact: Artifact, artifact_type: type[Artifact] = Artifact) -> dict[str, Any]:
@@ -162,6 +177,6 @@ def _plain(value: Any) -> Any:
 def decode_result(artifact_type: type[A], result: Mapping[str, Any], *, what: str) -> A:
     """The artifact whose fields are ``result``. Raises ``ArtifactTypeError`` that names the field at fault."""
     try:
-        return msgspec.convert(dict(result), artifact_type)
-    except (msgspec.ValidationError, TypeError) as fault:
+        return msgspec.convert(dict(result), artifact_type, str_keys=True, dec_hook=from_json)
+    except (msgspec.ValidationError, TypeError, NameError) as fault:
         raise ArtifactTypeError(f"the {what} does not fit {artifact_type.__name__}: {fault}") from fault

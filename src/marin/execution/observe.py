@@ -17,6 +17,7 @@ from marin.errors import (
     SourceMissingError,
     StoreError,
 )
+from marin.execution import result_types
 from marin.execution.artifact import Artifact, decode_result, encode_result
 from marin.execution.code import CodeReader
 from marin.execution.graph import Step, StepGraph
@@ -191,9 +192,15 @@ def typed_artifact(step: Step, build: Build, what: str) -> Artifact:
             f"give {step.id.name} a new version, so that it is built anew, or keep the field"
         )
     try:
-        return decode_result(asked, build.result, what=what)
+        artifact = decode_result(asked, build.result, what=what)
     except ArtifactTypeError as fault:
         raise ArtifactTypeError(
             f"{fault}. Give {step.id.name} a new version, so that it is built anew, "
             "or let the class take what was recorded, such as by a default for a new field"
         ) from fault
+    if (lost := result_types.left_out(artifact, build.result)) is not None:
+        raise ArtifactTypeError(
+            f"the {what} has {lost[0].lstrip('.')}, which {lost[1]} has no longer: "
+            f"give {step.id.name} a new version, so that it is built anew, or keep the field"
+        )
+    return artifact

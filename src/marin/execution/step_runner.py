@@ -18,7 +18,7 @@ import msgspec
 from marin.errors import ArtifactTypeError, LeaseLostError, OutputError, StepStoppedError, StoreError
 from marin.execution.acquire import prepare_folder, take_or_wait
 from marin.execution.adopt import adopted_build
-from marin.execution.artifact import decode_result
+from marin.execution.artifact import recordable_result
 from marin.execution.context import RunContext
 from marin.execution.events import Outcome
 from marin.execution.failure import Failure, shortened
@@ -250,7 +250,7 @@ class _Attempt:
         return {} if config is None else config
 
     def _publish(self, completed: Completed) -> Build:
-        self._check_result(completed.result)
+        result = self._checked_result(completed.result)
         moves = self.run.store.publishes_by_moving and not self.step.id.is_mutable
         fingerprint = recorded_fingerprint(self.step, self.run.secrets)
         build = Build(
@@ -258,7 +258,7 @@ class _Attempt:
             data="." if moves else f"{BUILDS_FOLDER}/{self.build_id}",
             fingerprint=fingerprint,
             artifact_type=class_name(self.step.artifact_type),
-            result=completed.result,
+            result=result,
             config=plain(fingerprint.payload.get("config")),
             runtime_args=_readable(self.step.runtime_args),
             deps=self.held.attempt.inputs,
@@ -278,10 +278,10 @@ class _Attempt:
         self.held.publish(build, self.folder if moves else None)
         return build
 
-    def _check_result(self, result: dict[str, Any]) -> None:
-        """Refuse what no reader of the record could load."""
+    def _checked_result(self, result: dict[str, Any]) -> dict[str, Any]:
+        """What is recorded. Refuses what no reader of the record could load."""
         try:
-            decode_result(self.step.artifact_type, result, what="step's result")
+            return recordable_result(self.step.artifact_type, result)
         except ArtifactTypeError as fault:
             raise OutputError(f"{fault}. Let the step return values of the types that its class declares") from fault
 
