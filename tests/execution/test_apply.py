@@ -543,3 +543,35 @@ def test_a_handle_that_was_turned_into_text_is_refused():
     step = apply("text/report", dict, version="2026.07.01", line=f"{poems()}/poems.txt")
     with pytest.raises(FingerprintError, match=r"line.*holds the handle of raw/poems@2026\.07\.01 turned into text"):
         step.fingerprint()
+
+
+@pytest.mark.parametrize("fn", [None, remote(None)])  # type: ignore[arg-type]
+def test_no_function_is_told_when_the_handle_is_made(fn: Any):
+    with pytest.raises(ConfigurationError, match=r"raw/x@2026\.07\.01 has no step function"):
+        apply("raw/x", fn, version=FIXED)
+
+
+def calling_itself():
+    def count(number):
+        return count(number - 1) if number else 0
+
+    def even(number):
+        return odd(number - 1) if number else True
+
+    def odd(number):
+        return even(number - 1) if number else False
+
+    return [lambda_free(count), lambda_free(even)]
+
+
+def lambda_free(helper):
+    def inner():
+        helper(3)
+
+    return inner
+
+
+@pytest.mark.parametrize("fn", calling_itself())
+def test_a_local_function_that_calls_itself_is_refused_with_the_way_out(fn):
+    with pytest.raises(FingerprintError, match=r"calls itself, .*: move it to module level"):
+        apply("raw/x", fn, version=FIXED).fingerprint()

@@ -139,9 +139,9 @@ def test_describing_a_pipeline_does_not_pay_for_it():
 def test_a_plan_is_one_line_of_text_and_a_table(options):
     resolve(poems(), options=options)
     planned = plan(report(poems(word="thorn")), options=options)
-    assert repr(planned) == str(planned) == "Plan(2 steps: 1 to build, 1 cached)"
+    assert repr(planned) == str(planned) == "Plan(2 steps: 1 to build, 1 cached; 1 with drift)"
     shown = text(planned)
-    assert "2 steps: 1 to build, 1 cached" in shown
+    assert "2 steps: 1 to build, 1 cached; 1 with drift" in shown
     assert "config[\"word\"]: 'rose' → 'thorn'" in shown
     assert "reports/words@2026.07.01" in shown
 

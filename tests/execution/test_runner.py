@@ -218,6 +218,12 @@ def test_an_expected_fingerprint_of_another_scheme_asks_to_be_renewed(options):
         resolve(poems(expected_fingerprint="2:00000000"), options=options)
 
 
+def test_an_expected_fingerprint_holds_for_loading_as_for_running(options):
+    resolve(poems(), options=options)
+    with pytest.raises(FingerprintMismatchError, match=r"raw/poems@2026\.07\.01: the recipe has fingerprint 1:"):
+        load(poems(expected_fingerprint="1:00000000"), options=options)
+
+
 # What the store holds
 
 

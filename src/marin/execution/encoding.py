@@ -148,6 +148,10 @@ class _Encoder:
         if len(self._open) >= MAX_DEPTH:
             raise self.fault(f"is nested more than {MAX_DEPTH} deep: make it flatter")
         if id(value) in self._open:
+            if isinstance(value, types.FunctionType):
+                raise self.fault(
+                    f"{describe(value)} calls itself, which has no stable encoding: move it to module level"
+                )
             raise self.fault(f"{describe(value)} contains itself: it has no stable encoding")
         self._open.append(id(value))
         container = _CONTAINERS.get(cls)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from marin.errors import MarinError
 from marin.execution.abbreviation import abbreviated
 from marin.execution.members import take_apart
-from marin.execution.plan_text import LABELS, is_noteworthy, summary
+from marin.execution.plan_text import LABELS, code_line, is_noteworthy, overview
 from marin.execution.planning import Decision, Plan, PlannedStep
 from marin.execution.redaction import redacted_payload, shown_place
 from marin.execution.remote import RemoteFunction
@@ -69,7 +69,7 @@ def plan_html(plan: Plan) -> str:
     rows = "".join(_step_row(step) for step in listed[:MAX_ROWS])
     hidden = len(steps) - len(listed[:MAX_ROWS])
     more = f"<div>and {hidden:,} more</div>" if hidden else ""
-    return f"<div><strong>{_text(summary(plan))}</strong><table>{rows}</table>{more}</div>"
+    return f"<div><strong>{_text(overview(plan))}</strong><table>{rows}</table>{more}</div>"
 
 
 def _is_interesting(step: PlannedStep) -> bool:
@@ -78,6 +78,8 @@ def _is_interesting(step: PlannedStep) -> bool:
 
 def _step_row(step: PlannedStep) -> str:
     told = [step.reason.partition("\n")[0], *map(str, step.changes), *map(str, step.notes)]
+    if step.code_changes:
+        told.append(code_line(step))
     if step.error is not None:
         told.append(str(step.error))
     cells = (LABELS[step.decision], str(step.id), "\n".join(abbreviated_text(text) for text in told))

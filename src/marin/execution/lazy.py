@@ -222,6 +222,8 @@ class ArtifactStep(Generic[T]):
             raise ConfigurationError(f"{self.id}: pin is empty: give the path of the artifact to read, or leave it out")
         function = self.run.function if isinstance(self.run, RemoteFunction) else self.run
         function = function.function if isinstance(function, AppliedFunction) else function
+        if function is None and self.run is not None:
+            raise ConfigurationError(f"{self.id} has no step function: what stands in its place is None")
         if isinstance(function, str) and not _FUNCTION_NAME.fullmatch(function):
             raise ConfigurationError(f"{self.id}: run={function!r} is not of the form 'package.module:function'")
         if function is not None and not isinstance(function, str) and not callable(function):

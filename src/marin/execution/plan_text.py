@@ -10,7 +10,7 @@ from marin.errors import MarinError
 from marin.execution.code_changes import CodeChange
 from marin.execution.drift import Change
 from marin.execution.identity import ArtifactId
-from marin.execution.notes import note_as_json
+from marin.execution.notes import SecretChange, note_as_json
 from marin.execution.planning import Decision, Plan, PlannedStep
 
 Tone = Literal["plain", "dim", "good", "warning", "error", "strong"]
@@ -105,6 +105,15 @@ def summary(plan: Plan) -> str:
         return f"{_all(total)} cached{' or not needed' if counts[Decision.SKIP] else ''}: nothing to build"
     parts = [f"{count:,} {_SUMMARY[decision]}" for decision, count in counts.items() if count]
     return f"{_steps(total)}: {', '.join(parts) or 'nothing to do'}"
+
+
+def overview(plan: Plan) -> str:
+    """The summary, and of how many steps the recipe, or the code, is another than what was built."""
+    steps = plan.steps.values()
+    drifted = sum(1 for step in steps if step.changes or any(isinstance(note, SecretChange) for note in step.notes))
+    recoded = sum(1 for step in steps if step.code_changes)
+    told = ((drifted, "with drift"), (recoded, "with changed code"))
+    return "; ".join([summary(plan), *(f"{count:,} {what}" for count, what in told if count)])
 
 
 def opening_lines(plan: Plan, *, prefix: str, origin: str, hint: str | None, width: int | None) -> list[Line]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from marin.errors import FingerprintMismatchError, MarinError, NotBuiltError
 from marin.execution.code_changes import CodeChange
 from marin.execution.drift import Change, compare
-from marin.execution.fingerprint import Fingerprint
 from marin.execution.graph import Step, StepGraph
 from marin.execution.identity import ArtifactId
 from marin.execution.notes import (
@@ -124,9 +123,9 @@ class Plan:
 
     def __repr__(self) -> str:
         # Here and below: what only people at a screen need, and which needs this module.
-        from marin.execution.plan_text import summary  # noqa: PLC0415
+        from marin.execution.plan_text import overview  # noqa: PLC0415
 
-        return f"Plan({summary(self)})"
+        return f"Plan({overview(self)})"
 
     def _repr_html_(self) -> str | None:
         from marin.execution.html import plan_html  # noqa: PLC0415
@@ -203,7 +202,8 @@ class _Ruling(NamedTuple):
 
 def _decide(step: Step, seen: Observation, *, needed: bool, free: bool) -> _Ruling:
     try:
-        _check_expected(step, step.fingerprint(), seen.build)
+        step.fingerprint()  # a recipe that can't be encoded is told here, whatever there is
+        check_expected(step, seen.build)
     except FingerprintMismatchError as mismatch:
         return _Ruling(Decision.REFUSE, Cause.FINGERPRINT, "expected_fingerprint does not hold", mismatch)
     # What is made anew at every run needs nothing of the build before: its data may be gone, only its record counts.
@@ -290,10 +290,12 @@ def drift_of(step: Step, build: Build) -> tuple[tuple[Change, ...], tuple[Note, 
     return changes, () if changes else (SecretChange(),)
 
 
-def _check_expected(step: Step, fingerprint: Fingerprint, build: Build | None) -> None:
+def check_expected(step: Step, build: Build | None) -> None:
+    """Raise ``FingerprintMismatchError`` unless recipe and ``build`` are those that ``expected_fingerprint`` names."""
     expected = step.expected_fingerprint
     if expected is None:
         return
+    fingerprint = step.fingerprint()
     now = f"{fingerprint.scheme}:{fingerprint.digest}"
     scheme, _, digest = expected.partition(":")
     if int(scheme) != fingerprint.scheme:

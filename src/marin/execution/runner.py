@@ -35,7 +35,7 @@ from marin.execution.lazy import ArtifactStep
 from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.observe import build_url, observe, observe_step, typed_artifact
 from marin.execution.options import RunOptions, ambient_options, is_durable
-from marin.execution.planning import Decision, Observation, Plan, make_plan
+from marin.execution.planning import Decision, Observation, Plan, check_expected, make_plan
 from marin.execution.redaction import secret_values
 from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import check_sendable
@@ -91,11 +91,13 @@ def resolve(
 def load(handle: ArtifactStep[T], *, options: RunOptions | None = None) -> T:
     """The artifact of ``handle`` as it lies in the store. Never builds.
 
-    Raises ``NotBuiltError`` if there is no complete build, and ``ArtifactTypeError`` if it is of another type.
+    Raises ``NotBuiltError`` if there is no complete build, ``ArtifactTypeError`` if it is of another type, and
+    ``FingerprintMismatchError`` if the handle's ``expected_fingerprint`` does not hold.
     """
     check_handle(handle)
     prefix, store = _open(options or ambient_options())
     seen = observe_step(store, handle)
+    check_expected(handle, seen.build)
     if seen.fault is not None:
         raise seen.fault
     if seen.pinned is not None:
