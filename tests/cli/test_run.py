@@ -364,3 +364,39 @@ outer = ArtifactStep(name="outer", version="2026.07.01", run={where})
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "elsewhere/inner/2026.07.01/.artifact.json").exists()
     assert not (tmp_path / "marin_store").exists()
+
+
+HARD_EXIT = """
+import os
+from marin.execution.remote import remote
+def vanish(config):
+    print("nearly done", flush=True)
+    os._exit(3)
+handle = poems(run=remote(vanish, retries=1), version="2026.07.01")
+"""
+
+
+def test_whatever_shows_one_line_of_an_error_shows_one_that_is_complete_and_says_the_id_once(tmp_path: Path):
+    ran = marin(tmp_path, "run", script(tmp_path, HARD_EXIT))
+    reason = (
+        "WorkerDiedError: its process ended with exit code 3 in the middle of the step: something in it called os._exit"
+    )
+    assert f"raw/poems@2026.07.01: failed: {reason}\n" in ran.stderr
+    listed, planned = marin(tmp_path, "ls").stdout, marin(tmp_path, "plan", "pipeline.py").stdout
+    assert listed.endswith(f"  {reason}\n")
+    assert f" failed: {reason}\n" in planned
+    assert "nearly done" not in listed + planned
+    shown = marin(tmp_path, "show", "raw/poems").stdout
+    assert re.search(rf"\n  failed tries\n    \S+: {reason}\n", shown)
+    assert re.search(r"\n *Its log \S+ ends with:\n *nearly done\n", shown)
+    assert "raw/poems@2026.07.01: its process" not in ran.stderr + shown
+
+
+def test_the_traceback_in_a_log_begins_at_the_code_of_the_user(tmp_path: Path):
+    path = script(tmp_path, "from marin.execution.remote import remote\nhandle = poems(run=remote(fail))")
+    marin(tmp_path, "run", path)
+    lines = marin(tmp_path, "log", "raw/poems").stdout.splitlines()
+    start = lines.index("Traceback (most recent call last):")
+    assert "pipeline.py" in lines[start + 1]
+    assert lines[start + 1].endswith(", in fail")
+    assert "ValueError: no verse today" in lines

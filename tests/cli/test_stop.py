@@ -50,7 +50,7 @@ def test_a_step_is_stopped_from_another_terminal(tmp_path: Path, start, run: str
     assert (done.returncode, done.stdout) == (0, "raw/slow@2026.07.01: stopped\n")
     assert f"asked pid {process.pid} of " in done.stderr
     assert process.wait(30) == 1
-    assert "StepStoppedError: raw/slow@2026.07.01 was stopped by " in (tmp_path / "out").read_text()
+    assert "raw/slow@2026.07.01: failed: StepStoppedError: was stopped by " in (tmp_path / "out").read_text()
     assert "failed" in marin(tmp_path, "ls").stdout
     assert "stopped by " in marin(tmp_path, "show", "raw/slow").stdout
 

@@ -250,7 +250,7 @@ def test_a_segfault_is_told_with_its_line_and_its_log(start, step: Any):
     message = str(raised.value)
     assert "poems@dev: its process was ended by SIGSEGV: native code touched memory that is not there" in message
     assert "at tests/execution/remote_steps.py:" in message
-    assert "in segfault." in message
+    assert "in segfault\n" in message
     assert "logs/poems.log ends with:" in message
     assert Failure.from_exception(raised.value).frame.endswith("in segfault")
 

@@ -132,7 +132,9 @@ def test_another_step_starts_empty(options, calls):
 
 
 def test_a_step_that_takes_too_long_is_stopped(options, calls):
-    with pytest.raises(RunError, match=r"StepTimeoutError: raw/poems@.* longer than its limit of 0\.5s") as failed:
+    with pytest.raises(
+        RunError, match=r"raw/poems@2026\.07\.01: StepTimeoutError: ran for longer than its limit of 0\.5s"
+    ) as failed:
         run(step(calls, "hang", timeout=0.5), options=options)
     assert isinstance(failed.value.__cause__, StepTimeoutError)
     assert "StepTimeoutError" in record(options).attempt.error

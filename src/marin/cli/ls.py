@@ -17,6 +17,7 @@ from typing import Any
 
 from marin.cli.store_access import add_store_arguments, opened
 from marin.execution.catalog import Condition, Entry, entries
+from marin.execution.failure import first_line
 from marin.execution.meter import size
 from marin.execution.record import data_path
 from marin.execution.redaction import shown_place
@@ -65,9 +66,9 @@ def _row(entry: Entry) -> list[str]:
     if entry.condition in (Condition.BUILDING, Condition.REBUILDING) and attempt is not None:
         note = f"by {describe(attempt.lease.owner)}"
     elif entry.condition is Condition.FAILED and attempt is not None:
-        note = (attempt.error or "").partition("\n")[0]
+        note = first_line(attempt.error or "")
     elif entry.fault is not None:
-        note = str(entry.fault).partition("\n")[0]
+        note = first_line(str(entry.fault))
     elif build is not None and build.source is not None:
         note = f"adopted from {shown_place(build.source)}"
     return [str(entry.id), entry.condition.value, amount, when, note]

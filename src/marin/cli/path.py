@@ -12,6 +12,7 @@ import os
 from marin.cli.store_access import add_artifact_argument, add_store_arguments, found, opened
 from marin.errors import NotBuiltError
 from marin.execution.catalog import Entry, data_url
+from marin.execution.failure import first_line
 from marin.storage.local import LocalStore
 
 
@@ -36,7 +37,7 @@ def _why(store: LocalStore, entry: Entry) -> str:
     """The error of the last attempt, where it came up, and the log: a line for each."""
     lines: list[str] = []
     if entry.attempt is not None and entry.attempt.error:
-        lines.append(entry.attempt.error.strip().partition("\n")[0])
+        lines.append(first_line(entry.attempt.error))
         lines += [f"at {entry.attempt.frame}"] if entry.attempt.frame else []
     if entry.log is not None and os.path.exists(place := store.url(entry.log)):
         lines.append(f"log {place}")

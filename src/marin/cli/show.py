@@ -18,7 +18,7 @@ import msgspec
 
 from marin.cli.store_access import add_artifact_argument, add_store_arguments, found, opened
 from marin.execution.catalog import Condition, Entry, dependents
-from marin.execution.failure import shortened
+from marin.execution.failure import first_line, shortened
 from marin.execution.meter import duration, size
 from marin.execution.record import Attempt, Build, FailedTry, Record, data_path
 from marin.execution.redaction import redacted_record, secret_values
@@ -115,7 +115,7 @@ def _build_facts(store: LocalStore, entry: Entry, build: Build) -> Iterator[tupl
 
 
 def _try(failed: FailedTry) -> str:
-    return f"{failed.started}: {shortened(failed.error.splitlines()[0] if failed.error else 'failed', 200)}"
+    return f"{failed.started}: {shortened(first_line(failed.error) or 'failed', 200)}"
 
 
 def _fingerprint(build: Build) -> str:
@@ -141,7 +141,8 @@ def _print_fact(key: str, value: Any) -> None:
         for line in _tree(value):
             print(f"    {line}")
     else:
-        print(f"  {key:<{_KEY_WIDTH}}  {value}")
+        lines = str(value).replace("\n", f"\n  {'':{_KEY_WIDTH}}  ")  # of an error
+        print(f"  {key:<{_KEY_WIDTH}}  {lines}")
 
 
 def _tree(value: Any) -> Iterator[str]:

@@ -11,6 +11,7 @@ from marin.execution.ancestry import Ancestor, Fate
 from marin.execution.catalog import Condition, Entry
 from marin.execution.drift import Change
 from marin.execution.explain import CodeSince, Explanation, OtherVersion
+from marin.execution.failure import first_line
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import duration
 from marin.execution.notes import MissingInput, OtherScheme, StaleInput, note_as_json
@@ -92,7 +93,7 @@ def answer_lines(answer: Answer) -> Iterator[Line]:
 
 def _explanation_lines(told: Explanation) -> Iterator[Line]:
     step = told.planned
-    yield Line(f"{step.id} {_HEADS[step.decision]}: {step.reason.partition(chr(10))[0]}", "strong")
+    yield Line(f"{step.id} {_HEADS[step.decision]}: {first_line(step.reason)}", "strong")
     if step.error is not None:
         yield Line(f"  {step.error}", "error")
     yield from _chain_lines(told)
@@ -143,7 +144,7 @@ def _step_lines(steps: Iterable[PlannedStep | str], *, last: str = "", tone: Any
             yield Line(f"    {step}", "dim")
             continue
         end = last if at == len(steps) - 1 else ""
-        reason = step.reason.partition("\n")[0]
+        reason = first_line(step.reason)
         yield Line(f"    {step.id!s:<{width}}  {LABELS[step.decision]:<6}  {reason}{end}", tone)
     yield from _more(len(steps) - LISTED)
 

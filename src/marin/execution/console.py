@@ -16,6 +16,7 @@ from typing import Any, TextIO, cast
 
 from marin.execution.ambient import Ambient
 from marin.execution.events import FailedStep, Outcome, Reporter, SilentReporter
+from marin.execution.failure import first_line
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import SLOW_SECONDS, Meter, duration
 from marin.execution.plan_text import SMALL_PLAN, Line, opening_lines, paint, plan_as_json, render_plan
@@ -144,7 +145,7 @@ class PlainReporter:
         self._end(failed.id)
         if self._tally is not None:
             self._tally.failures.append(failed)
-        self._say(Line(f"{failed.id}: failed: {next(failure_text(failed))}", "error"))
+        self._say(Line(f"{failed.id}: failed: {first_line(next(failure_text(failed)))}", "error"))
         if self._tally is not None:
             self._tally.told_last = failed
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sysconfig
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import marin
 from marin.errors import MarinError
+from marin.execution.identity import ArtifactId
 from marin.execution.redaction import redact_text, secret_values
 
 E = TypeVar("E", bound=BaseException)
@@ -30,6 +32,11 @@ _CARRIED = "_marin_failure"
 _OURS = str(Path(marin.__file__).parent)
 _LIBRARY_FOLDERS = tuple(
     {sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS + os.sep}
+)
+_ON_THE_WAY = (
+    os.path.join(_OURS, "execution") + os.sep,
+    os.path.dirname(importlib.__file__) + os.sep,
+    "<frozen importlib",
 )
 
 
@@ -67,6 +74,12 @@ class Failure:
             traceback=redact_text(shortened(_traceback(exception), MAX_TRACEBACK), secrets),
         )
 
+    def of(self, id_: ArtifactId) -> Failure:
+        """The same, to be shown beside ``id_``: a message that begins with it does not say it again."""
+        said = str(id_)
+        message = self.message.removeprefix(f"{said}: ").removeprefix(f"{said} ")
+        return self if message == self.message else replace(self, message=message)
+
     def carried_by(self, exception: E) -> E:
         """``exception``, whose ``Failure.from_exception`` is this from now on: its own frames say nothing."""
         with contextlib.suppress(Exception):  # a class of the user's may allow no attributes
@@ -102,6 +115,15 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[:half]} … {len(text) - 2 * half:,} characters left out … {text[-half:]}"
 
 
+def first_line(text: str) -> str:
+    """The first line of ``text``, as it can stand alone; empty if there is none.
+
+    >>> first_line("2 of 3 steps failed:\\n  raw/poems@dev: no rhyme")
+    '2 of 3 steps failed'
+    """
+    return text.strip().partition("\n")[0].rstrip(": ")
+
+
 def _message(exception: BaseException) -> str:
     # Text of foreign classes is foreign code: whatever it does, the failure must still be told.
     try:
@@ -114,12 +136,31 @@ def _message(exception: BaseException) -> str:
 
 def _traceback(exception: BaseException) -> str:
     try:
-        text = "".join(traceback.format_exception(exception))
+        told = traceback.TracebackException.from_exception(exception)
+        _leave_out_the_way_to_the_step(told)
+        text = "".join(told.format())
     except BaseException as fault:  # noqa: BLE001  # as above; also a chain too deep to be formatted
         frames = [shown_frame(*frame) for frame in _frames(exception)]
         reason = f"(its traceback can't be shown in full: {type(fault).__name__})"
         text = "\n".join([*frames, f"{type(exception).__name__}: {_message(exception)}", reason])
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _leave_out_the_way_to_the_step(told: traceback.TracebackException) -> None:
+    """Let each traceback begin at what the step called: that Marin called the step is no news."""
+    seen = set[int]()
+    waiting = [told]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        leading = 0
+        while leading < len(each.stack) and each.stack[leading].filename.startswith(_ON_THE_WAY):
+            leading += 1
+        if leading < len(each.stack):  # else it came up on the way
+            del each.stack[:leading]
+        waiting += [inner for inner in (each.__cause__, each.__context__, *(each.exceptions or ())) if inner]
 
 
 def _first_user_frame(exception: BaseException) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from marin.errors import MarinError
 from marin.execution.abbreviation import abbreviated
+from marin.execution.failure import first_line
 from marin.execution.members import take_apart
 from marin.execution.plan_text import LABELS, code_line, is_noteworthy, overview
 from marin.execution.planning import Decision, Plan, PlannedStep
@@ -77,7 +78,7 @@ def _is_interesting(step: PlannedStep) -> bool:
 
 
 def _step_row(step: PlannedStep) -> str:
-    told = [step.reason.partition("\n")[0], *map(str, step.changes), *map(str, step.notes)]
+    told = [first_line(step.reason), *map(str, step.changes), *map(str, step.notes)]
     if step.code_changes:
         told.append(code_line(step))
     if step.error is not None:

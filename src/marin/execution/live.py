@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from marin.execution.events import FailedStep, Outcome
+from marin.execution.failure import first_line
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import SLOW_SECONDS, Meter, duration, shortened
 from marin.execution.plan_text import SMALL_PLAN, Line, Tone, opening_lines
@@ -101,7 +102,7 @@ class LiveReporter:
         self._end(failed.id)
         if self._tally is not None:
             self._tally.failures.append(failed)
-        self._say(Line(f"✗ {failed.id} failed: {next(failure_text(failed))}", "error"))
+        self._say(Line(f"✗ {failed.id} failed: {first_line(next(failure_text(failed)))}", "error"))
         if self._tally is not None:
             self._tally.told_last = failed
 

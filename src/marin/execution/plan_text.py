@@ -9,6 +9,7 @@ from typing import Any, Literal
 from marin.errors import MarinError
 from marin.execution.code_changes import CodeChange
 from marin.execution.drift import Change
+from marin.execution.failure import first_line
 from marin.execution.identity import ArtifactId
 from marin.execution.notes import SecretChange, note_as_json
 from marin.execution.planning import Decision, Plan, PlannedStep
@@ -183,7 +184,7 @@ def _step_lines(
     address_width = max((len(step.address) for step in steps), default=0)
     for step in steps:
         head = f"  {LABELS[step.decision]:<{label_width}}  "
-        reason = step.reason.partition("\n")[0]
+        reason = first_line(step.reason)
         if brief and len(reason) > _LONGEST_REASON:
             reason = f"{reason[:_LONGEST_REASON]}…"
         if not brief and step.id not in told and is_noteworthy(step):

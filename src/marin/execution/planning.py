@@ -10,6 +10,7 @@ from typing import NamedTuple
 from marin.errors import FingerprintMismatchError, MarinError, NotBuiltError
 from marin.execution.code_changes import CodeChange
 from marin.execution.drift import Change, compare
+from marin.execution.failure import first_line
 from marin.execution.graph import Step, StepGraph
 from marin.execution.identity import ArtifactId
 from marin.execution.notes import (
@@ -235,7 +236,10 @@ def _why_made(step: Step, seen: Observation) -> tuple[Cause, str]:
     if step.id.is_mutable:
         return Cause.MUTABLE, f"{step.id.version} versions are rebuilt at every run"
     if attempt is not None:
-        cause, ended = (Cause.FAILED, f"failed: {attempt.error}") if attempt.error else (Cause.KILLED, "was killed")
+        if attempt.error:
+            cause, ended = Cause.FAILED, f"failed: {first_line(attempt.error)}"
+        else:
+            cause, ended = Cause.KILLED, "was killed"
         going_on = "; goes on from what it left" if _goes_on(step, attempt) else ""
         return cause, f"the attempt of {attempt.started} {ended}{going_on}"
     if seen.torn is not None:

@@ -60,7 +60,7 @@ def explain_death(
     else:
         reason = f"ended with exit code {state.exit_code} in the middle of the step: something in it called os._exit"
     ending = f"Its log {log_path} ends with:\n{tail}" if tail.strip() else f"Its log {log_path} is empty"
-    message = f"{name}: its process {reason}. {ending}"
+    message = f"{name}: its process {reason}\n{ending}"
     failure = Failure(error=kind.__name__, message=message, frame=frame, traceback=message)
     return failure.carried_by(kind(message))
 

@@ -229,7 +229,7 @@ class RunLoop:
             self._wake.put(None)
 
     def _failed_step(self, id_: ArtifactId, fault: BaseException) -> FailedStep:
-        failure = Failure.from_exception(fault)
+        failure = Failure.from_exception(fault).of(id_)
         seen = observe_step(self.state.store, self.planned.graph.steps[id_])
         log = seen.record.attempt.log if seen.record is not None and seen.record.attempt is not None else None
         return FailedStep(

@@ -163,7 +163,7 @@ class _Attempt:
 
     def begin_again(self, fault: BaseException) -> _Failed | None:
         """Put a new attempt into the record, under the same lease. None: the lease was lost."""
-        failure = Failure.from_exception(fault)
+        failure = Failure.from_exception(fault).of(self.step.id)
         ours = self.held.attempt
         kept = FailedTry(
             build_id=self.build_id,
@@ -287,7 +287,7 @@ class _Attempt:
 
     def record_failure(self, fault: BaseException) -> bool:
         """Record why the attempt failed. False: the lease was lost before."""
-        failure = Failure.from_exception(fault)
+        failure = Failure.from_exception(fault).of(self.step.id)
         error = f"{failure.error}: {failure.message}"
         if isinstance(fault, StepStoppedError) and (request := self.held.attempt.stop) is not None:
             error = f"stopped by {request.by}"

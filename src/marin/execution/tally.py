@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from marin.execution.events import FailedStep, Outcome
-from marin.execution.failure import shortened
+from marin.execution.failure import first_line, shortened
 from marin.execution.identity import ArtifactId
 from marin.execution.meter import duration
 from marin.execution.plan_text import Line, summary
@@ -152,8 +152,7 @@ def failure_text(failed: FailedStep) -> Iterator[str]:
 
 def retry_text(id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> str:
     """What is said when a step will be tried again: one line, however long its error is."""
-    first = failed.error.strip().splitlines()[0] if failed.error.strip() else "it failed"
-    first = first.replace(f"{id_}: ", "").partition(" Its log ")[0].rstrip(". ")
+    first = (first_line(failed.error) or "it failed").rstrip(".")
     return f"{id_}: {shortened(first, _RETRY_CHARACTERS)}; retry {retry} of {of} in {duration(seconds)}"
 
 
