@@ -154,13 +154,36 @@ def test_the_options_of_a_plan_are_those_that_mean_something_there(tmp_path: Pat
         assert f"marin plan: error: unrecognized arguments: {' '.join(option)}\n" in done.stderr
 
 
-def test_json_is_described_the_same_wherever_a_script_is_run(tmp_path: Path):
+@pytest.mark.parametrize("command", ["run", "plan", "why"])
+def test_an_argument_that_may_be_meant_for_the_script_is_told_where_to_stand(tmp_path: Path, command: str):
+    words = ["raw/poems"] if command == "why" else []
+    script(tmp_path, "model = poems()\n")
+    done = marin(tmp_path, command, *words, "pipeline.py", "--foo", "3")
+    assert done.returncode == 2
+    assert f"follows after --, as in: marin {command} SCRIPT -- --foo 3\n" in done.stderr
+
+
+def test_a_mistyped_word_is_answered_with_what_may_have_been_meant(tmp_path: Path):
+    path = script(tmp_path, "from marin.experiment.main import experiment_main\nexperiment_main(poems)\n")
+    for done, meant in [
+        (marin(tmp_path, "rnu", path), "there is no command 'rnu' (did you mean 'run'?)"),
+        (marin(tmp_path, "run", path, "--overide", "a=dev"), "--overide a=dev (did you mean '--override'?)"),
+        (marin(tmp_path, "ls", "--prefx=x"), "unrecognized arguments: --prefx=x (did you mean '--prefix'?)\n"),
+        (python(tmp_path, path, "--plam"), "unrecognized arguments: --plam (did you mean '--plan'?)\n"),
+    ]:
+        assert done.returncode == 2
+        assert meant in done.stderr
+    assert "did you mean" not in marin(tmp_path, "zzz").stderr
+
+
+def test_json_is_described_as_what_it_leaves_on_stdout(tmp_path: Path):
     path = script(tmp_path, "from marin.experiment.main import experiment_main\nexperiment_main(poems)\n")
     texts = [marin(tmp_path, "run", "--help"), marin(tmp_path, "plan", "--help"), python(tmp_path, path, "--help")]
-    described = {
+    run, plan, own = [
         re.sub(r"\s+", " ", re.search(r"--json( .*?\n)(?=\n|  -|$)", done.stdout, re.DOTALL)[1]) for done in texts
-    }
-    assert described == {" JSON lines on stdout, one object a line; what the script prints meanwhile goes to stderr "}
+    ]
+    assert run == plan == " JSON lines on stdout, one object a line; what the script prints goes to stderr "
+    assert "what the script itself prints before and after them to stdout" in own
 
 
 def test_the_exit_code_of_a_script_is_kept(tmp_path: Path):

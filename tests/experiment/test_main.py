@@ -83,6 +83,18 @@ def test_an_unused_override_ends_with_1_before_anything_runs(
     assert not store.exists()
 
 
+@pytest.mark.parametrize("where", ["python", "marin run", "marin plan"])
+def test_a_version_without_effect_is_told_once(tmp_path: Path, where: str):
+    text = "from marin.experiment.main import experiment_main\nexperiment_main(lambda: [{}])\n"
+    words = [] if where == "python" else ["-m", "marin.cli.main", where.partition(" ")[2]]
+    told = "note: version 2026.12.01 has no effect: the script gives a the version 2026.07.01. Leave version= out there"
+    fixed, free = "poems('a', version='2026.07.01')", "poems('b')"
+    for number, (targets, times) in enumerate([(fixed, 1), (f"{fixed}, {free}", 0), (free, 0)]):
+        path = script(tmp_path, text.format(targets), name=f"p{number}.py")
+        assert python(tmp_path, *words, path, "--version", "2026.12.01").stderr.count(told) == times
+        assert "has no effect" not in python(tmp_path, *words, path).stderr
+
+
 def test_a_failure_is_told_and_ends_with_1(store: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="1"):
         main(store, lambda: [poems("bad", run=fail), poems("good")])
@@ -174,6 +186,32 @@ def test_python_runs_the_script_as_marin_does(tmp_path: Path):
     failed = python(tmp_path, script(tmp_path, MAIN.replace("write)", "fail, name='bad')")))
     assert failed.returncode == 1
     assert "Traceback" not in failed.stderr
+
+
+NOISY = """
+from marin.experiment.main import experiment_main
+def noisy(config):
+    print("from the step")
+    return write(config)
+def build():
+    print("from build")
+    return poems(run=noisy)
+if __name__ == "__main__":
+    print("before")
+    experiment_main(build, version="2026.07.01")
+    print("after")
+"""
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--json", "--plan"]])
+def test_json_on_stdout_is_mixed_only_with_what_the_script_itself_prints(tmp_path: Path, words: list[str]):
+    path = script(tmp_path, NOISY)
+    own = python(tmp_path, path, *words).stdout.splitlines()
+    assert [line for line in own if not line.startswith("{")] == (
+        ["before"] if "--plan" in words else ["before", "after"]
+    )
+    command = python(tmp_path, "-m", "marin.cli.main", "run", path, "--json").stdout.splitlines()
+    assert [line for line in command if not line.startswith("{")] == []
 
 
 def test_importing_the_script_helpers_is_light(tmp_path: Path):

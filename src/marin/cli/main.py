@@ -71,15 +71,28 @@ def _dispatch(argv: Sequence[str]) -> int:
         cut = argv.index("--")
         argv, script_arguments = argv[:cut], argv[cut + 1 :]
     parser = parser_of(name)
+    if name and name not in COMMANDS and not name.startswith("-"):
+        from marin.experiment.command_line import near_word  # noqa: PLC0415  # loads what only a mistake needs
+
+        parser.error(f"there is no command {name!r}{near_word(name, COMMANDS)}: 'marin --help' lists them")
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
-        # Said by the command's own parser, so that its usage is shown, not that of `marin`.
-        getattr(arguments, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
+        _refuse(getattr(arguments, "parser", parser), name, unknown)
     if name not in COMMANDS:
         parser.print_help()
         return 2 if argv else 0
     arguments.script_arguments = script_arguments
     return _load(name).execute(arguments)
+
+
+def _refuse(parser: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> None:
+    """Said by the command's own parser, so that its usage is shown, not that of `marin`."""
+    from marin.experiment.command_line import unrecognized  # noqa: PLC0415  # loads what only a mistake needs
+
+    hint = ""
+    if name in TAKE_SCRIPT_ARGUMENTS:
+        hint = f"\nwhat the script itself is to get follows after --, as in: marin {name} SCRIPT -- {' '.join(unknown)}"
+    parser.error(unrecognized(parser, unknown) + hint)
 
 
 def _load(name: str) -> Command:

@@ -18,7 +18,7 @@ from marin.execution.build_context import build_context
 from marin.execution.console import json_reporter, reporting, terminal_reporter
 from marin.execution.events import Reporter
 from marin.execution.runner import run
-from marin.experiment.main import add_run_arguments
+from marin.experiment.main import add_run_arguments, version_note
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return json_reporter(stdout) if arguments.json else terminal_reporter()
 
     with around_script(arguments) as codex, reporting(make_reporter):
-        with build_context(codex):
+        with build_context(codex, note=version_note(arguments)):
             module = run_script(arguments.script, arguments.script_arguments)
         if not runs:
             run(*module_targets(module, arguments.script))

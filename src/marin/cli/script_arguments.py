@@ -14,7 +14,7 @@ from marin.execution.build_context import VersionCodex, build_context
 from marin.execution.graph import Step
 from marin.execution.options import run_options
 from marin.execution.runner import TargetsCaptured, capture_targets
-from marin.experiment.main import JSON_HELP, Launch, codex_of, launched, run_options_of
+from marin.experiment.main import JSON_HELP, Launch, codex_of, launched, run_options_of, version_note
 
 
 def add_script_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,8 @@ def described_targets(arguments: argparse.Namespace) -> list[Step]:
     Of a script that calls ``run`` or ``resolve`` itself, those of the first call.
     """
     module: ModuleType | None = None
-    with around_script(arguments) as codex, capture_targets() as caught, build_context(codex):
+    note = version_note(arguments)
+    with around_script(arguments) as codex, capture_targets() as caught, build_context(codex, note=note):
         with contextlib.suppress(TargetsCaptured):  # then we know what we came for
             module = run_script(arguments.script, arguments.script_arguments)
     if not caught.handles and module is not None:

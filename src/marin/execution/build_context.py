@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,17 +35,19 @@ class _Build:
     outer: _Build | None
     open_names: set[str] = field(default_factory=set[str])
     written: dict[str, str] = field(default_factory=dict[str, str])
+    default_used: bool = False
 
 
 _BUILD = Ambient[_Build]("build_context")
 
 
 @contextlib.contextmanager
-def build_context(codex: VersionCodex) -> Generator[VersionCodex]:
+def build_context(codex: VersionCodex, *, note: Callable[[str], None] | None = None) -> Generator[VersionCodex]:
     """Handles that are made inside, and leave their version open, get it from ``codex``.
 
     Raises ``UnusedOverrideError`` at the end for an override that no handle used. In a context inside another one the
-    inner codex counts, and a handle counts as made in both.
+    inner codex counts, and a handle counts as made in both. ``note`` is told at the end if handles were made, and each
+    had its version from elsewhere, so that the default had no effect.
 
     >>> with build_context(VersionCodex(default="2026.07.01", overrides={"tokens": "anna-dev"})):
     ...     ambient_version("tokens"), ambient_version("model")
@@ -55,6 +57,9 @@ def build_context(codex: VersionCodex) -> Generator[VersionCodex]:
     with _BUILD.use(build):
         yield codex
     _check_overrides(build)
+    if note is not None and not build.default_used and (build.written or build.open_names):
+        written = next((f": the script gives {name} the version {there}" for name, there in build.written.items()), "")
+        note(f"version {codex.default} has no effect{written}. Leave version= out there to choose it from outside")
 
 
 def ambient_version(name: str) -> str:
@@ -62,9 +67,12 @@ def ambient_version(name: str) -> str:
     build = _BUILD.get()
     if build is None:
         return "dev"
+    version = build.codex.overrides.get(name, build.codex.default)
     for context in _enclosing(build):
         context.open_names.add(name)
-    return build.codex.overrides.get(name, build.codex.default)
+        if name not in build.codex.overrides and version == context.codex.default:
+            context.default_used = True
+    return version
 
 
 def note_written_version(name: str, version: str) -> None:

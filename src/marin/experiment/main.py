@@ -24,6 +24,7 @@ from marin.execution.identity import checked_name, checked_version
 from marin.execution.lazy import ArtifactStep
 from marin.execution.options import RunOptions
 from marin.execution.runner import plan, run
+from marin.experiment.command_line import parsed
 from marin.experiment.ending import EXIT_FAILED, is_expected, tell_fault
 from marin.storage.prefix import resolve_prefix, working_folder
 
@@ -62,15 +63,17 @@ def experiment_main(build: Callable[[], Targets], *, version: str = "dev", argv:
         codex = VersionCodex(default=launch.version or version, overrides=launch.overrides)
         targets = _built(build, codex)
         return _in_shape(targets, run(*_handles(targets), options=launch.options))
-    arguments = _parser().parse_args(argv)
+    arguments = parsed(_parser(), argv)
     options = run_options_of(arguments)
     try:
-        targets = _built(build, codex_of(arguments, version))
+        # What is printed meanwhile is no JSON.
+        with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
+            targets = _built(build, codex_of(arguments, version), note=version_note(arguments))
         if not arguments.plan:
             if not arguments.json:
                 return _in_shape(targets, run(*_handles(targets), options=options, reporter=terminal_reporter()))
             reporter = json_reporter(sys.stdout)
-            with contextlib.redirect_stdout(sys.stderr):  # what steps print is no JSON
+            with contextlib.redirect_stdout(sys.stderr):
                 return _in_shape(targets, run(*_handles(targets), options=options, reporter=reporter))
         code = print_plan(_handles(targets), options, as_json=arguments.json)
     except (Exception, KeyboardInterrupt) as fault:
@@ -88,12 +91,17 @@ def build_options(argv: Sequence[str] | None = None, *, version: str = "dev") ->
     """
     parser = argparse.ArgumentParser()
     add_run_arguments(parser)
-    arguments = parser.parse_args(argv)
+    arguments = parsed(parser, argv)
     return run_options_of(arguments), codex_of(arguments, version)
 
 
-JSON_HELP = "JSON lines on stdout, one object a line; what the script prints meanwhile goes to stderr"
-"""Of ``--json``, wherever a script is run."""
+JSON_HELP = "JSON lines on stdout, one object a line; what the script prints goes to stderr"
+"""Of ``--json``, where the command runs the script and so has all that it prints."""
+
+_OWN_JSON_HELP = (
+    "JSON lines on stdout, one object a line; what build and the steps print goes to stderr, what the script itself "
+    "prints before and after them to stdout ('marin run SCRIPT --json' leaves only JSON there)"
+)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -145,6 +153,13 @@ def codex_of(arguments: argparse.Namespace, version: str) -> VersionCodex:
     return VersionCodex(default=arguments.version or version, overrides=dict(arguments.override))
 
 
+def version_note(arguments: argparse.Namespace) -> Callable[[str], None] | None:
+    """What a build context is to call if the ``--version`` that was asked for has no effect: says so on stderr."""
+    if arguments.version is None:
+        return None
+    return lambda text: print(f"note: {text}", file=sys.stderr)
+
+
 def print_plan(handles: Sequence[Step], options: RunOptions, *, as_json: bool) -> int:
     """Print what a run of ``handles`` would do. The exit code: 0, or 1 if the run would be refused."""
     made = plan(*handles, options=options)
@@ -165,18 +180,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Build what this script describes; what is built already is served.")
     add_run_arguments(parser)
     parser.add_argument("--plan", action="store_true", help="say what would happen, and do nothing")
-    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+    parser.add_argument("--json", action="store_true", help=_OWN_JSON_HELP)
     return parser
 
 
-def _built(build: Callable[[], Targets], codex: VersionCodex) -> Targets:
+def _built(build: Callable[[], Targets], codex: VersionCodex, note: Callable[[str], None] | None = None) -> Targets:
     given: Any = build
     if not callable(given):
         raise ConfigurationError(
             f"experiment_main takes a function that makes the handles, not {type(given).__name__}: "
             "write def build(): ... return handle, so that --version can reach them"
         )
-    with build_context(codex):
+    with build_context(codex, note=note):
         targets = build()
     handles = _handles(targets)
     for handle in cast("Sequence[Any]", handles):
