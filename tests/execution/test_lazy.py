@@ -1,4 +1,5 @@
 import builtins
+import functools
 import os
 import pickle
 import socket
@@ -7,15 +8,21 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from marin.errors import ConfigurationError, InvalidNameError, InvalidVersionError, UnusedOverrideError
+from marin.errors import ConfigurationError, InvalidNameError, InvalidVersionError, RunError, UnusedOverrideError
 from marin.execution.artifact import Artifact
 from marin.execution.build_context import VersionCodex, build_context
 from marin.execution.lazy import ArtifactStep
 from marin.execution.remote import remote
+from marin.execution.runner import resolve
+from marin.testing import temporary_store
 
 
 def step(name="raw/poems", version="2026.07.01", **more):
     return ArtifactStep(name=name, version=version, **{"run": "my_project.poems:write", **more})
+
+
+def two(config, more):
+    raise AssertionError
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,15 @@ def test_an_error_in_the_script_is_not_hidden_by_an_unused_override():
         ({"run": "no_colon"}, ConfigurationError, "package.module:function"),
         ({"run": 7}, ConfigurationError, "can't be called"),
         ({"run": remote("no_colon")}, ConfigurationError, "package.module:function"),
+        (
+            {"run": two},
+            ConfigurationError,
+            r"run=two\(config, more\) takes 2 parameters, and is called with one: .* apply",
+        ),
+        ({"run": remote(two)}, ConfigurationError, r"takes 2 parameters"),
+        ({"run": lambda: None}, ConfigurationError, r"takes no parameter"),
+        ({"run": lambda *, config: None}, ConfigurationError, r"1 parameter by name only"),
+        ({"run": functools.partial(two, 1, 2)}, ConfigurationError, r"takes no parameter"),
         ({"build_config": {"lr": 1.0}}, ConfigurationError, r"build_config=.* can't be called: give a function"),
         ({"artifact_type": dict}, ConfigurationError, "not a subclass of Artifact"),
         ({"deps": ("raw/x",)}, ConfigurationError, r"deps\[0\] is str"),
@@ -234,3 +250,30 @@ def test_a_fingerprint_in_place_of_its_text_is_told():
     handle = ArtifactStep(name="raw/poems", version="2026.07.01", run=print)
     with pytest.raises(ConfigurationError, match="is not 'scheme:hash'"):
         replace(handle, expected_fingerprint=handle.fingerprint())
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda config, more=1: None,
+        lambda *configs: None,
+        functools.partial(two, more=1),
+        functools.wraps(two)(lambda c: 1),
+    ],
+)
+def test_a_function_that_can_be_called_with_the_config_alone_is_taken(run):
+    assert step(run=run).run is run
+
+
+def test_remote_of_remote_is_refused():
+    with pytest.raises(ConfigurationError, match="call it once"):
+        remote(remote("my_project.poems:write"), retries=2)
+
+
+def test_a_function_given_by_name_that_does_not_take_the_config_alone_fails_with_its_signature():
+    with (
+        temporary_store(),
+        pytest.raises(RunError, match=r"step function divmod\(x, y, /\) takes 2 parameters") as failed,
+    ):
+        resolve(step(run="builtins:divmod"))
+    assert "\n    at " not in str(failed.value)

@@ -204,3 +204,26 @@ def test_a_step_can_have_dependencies():
     with temporary_store() as store:
         resolve(a_step("raw/second", deps=(first,)))
         assert store.made == ["raw/first@2026.07.01", "raw/second@2026.07.01"]
+
+
+def test_a_handle_in_place_of_the_artifact_is_refused():
+    with temporary_store() as store, pytest.raises(ConfigurationError, match=r"the handle .*such as Poems\(\.\.\.\)"):
+        store.put(poems(), poems(name="raw/other"))
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (["t"], "is list: give the contents by path"),
+        ("t", "is str: give"),
+        ({"t": 1}, r"files\['t'\] is int"),
+        ({1: "t"}, "text"),
+    ],
+)
+def test_files_that_are_no_contents_by_path_are_refused(files, told):
+    with temporary_store() as store:
+        with pytest.raises(ConfigurationError, match=told):
+            store.put(poems(), Poems(lines=1), files=files)
+        with pytest.raises(ConfigurationError, match=told):
+            a_step(files=files)
+        assert store.put(poems(), Poems(lines=1)).lines == 1  # nothing is in its way

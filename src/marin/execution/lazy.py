@@ -2,6 +2,8 @@
 
 An ``ArtifactStep`` is a name, a version and a pure recipe. Making one does no work and touches nothing; ``run`` and
 ``resolve`` (in ``marin.execution``) look at the store and build what is missing.
+
+Over 300 lines because everything that can be wrong with a handle is told where it is made.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from marin.execution.context import StepContext
 from marin.execution.identity import ArtifactId, artifact_id
 from marin.execution.recipe import recipe_fingerprint
 from marin.execution.remote import RemoteFunction
+from marin.execution.step_function import call_fault
 
 if TYPE_CHECKING:
     # Checkers bring this module along; with it a handle without an artifact_type is one of Artifact.
@@ -220,16 +223,7 @@ class ArtifactStep(Generic[T]):
             )
         if self.pin == "":
             raise ConfigurationError(f"{self.id}: pin is empty: give the path of the artifact to read, or leave it out")
-        function = self.run.function if isinstance(self.run, RemoteFunction) else self.run
-        function = function.function if isinstance(function, AppliedFunction) else function
-        if function is None and self.run is not None:
-            raise ConfigurationError(f"{self.id} has no step function: what stands in its place is None")
-        if isinstance(function, str) and not _FUNCTION_NAME.fullmatch(function):
-            raise ConfigurationError(f"{self.id}: run={function!r} is not of the form 'package.module:function'")
-        if function is not None and not isinstance(function, str) and not callable(function):
-            raise ConfigurationError(
-                f"{self.id}: run is {type(function).__name__}, which can't be called: {function!r}"
-            )
+        _check_function(self)
         config: Any = self.__dict__.get("build_config")
         if config is not None and not callable(config):
             raise ConfigurationError(
@@ -244,6 +238,20 @@ class ArtifactStep(Generic[T]):
                 f"{self.id}: expected_fingerprint={self.expected_fingerprint!r} is not 'scheme:hash' "
                 "with at least 8 hex digits, such as '1:abcd1234'; 'marin show' prints it"
             )
+
+
+def _check_function(step: ArtifactStep[Any]) -> None:
+    function = step.run.function if isinstance(step.run, RemoteFunction) else step.run
+    is_applied = isinstance(function, AppliedFunction)
+    function = function.function if is_applied else function
+    if function is None and step.run is not None:
+        raise ConfigurationError(f"{step.id} has no step function: what stands in its place is None")
+    if isinstance(function, str) and not _FUNCTION_NAME.fullmatch(function):
+        raise ConfigurationError(f"{step.id}: run={function!r} is not of the form 'package.module:function'")
+    if function is not None and not isinstance(function, str) and not callable(function):
+        raise ConfigurationError(f"{step.id}: run is {type(function).__name__}, which can't be called: {function!r}")
+    if not is_applied and callable(function) and (fault := call_fault(function)) is not None:
+        raise ConfigurationError(f"{step.id}: run={fault}. Take the one, or use apply(name, function, ...)")
 
 
 def _checked_deps(step: ArtifactStep[Any]) -> tuple[ArtifactStep[Any], ...]:

@@ -55,6 +55,8 @@ def remote(
     >>> remote("my_project.training:train", resources="cuda:0", retries=2, timeout="2h").timeout
     7200.0
     """
+    if isinstance(function, RemoteFunction):
+        raise ConfigurationError("remote was given what remote has returned: call it once, with all that it is to know")
     return RemoteFunction(
         function=function,
         resources=ResourceConfig.parse(resources),

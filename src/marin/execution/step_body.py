@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from marin.errors import OutputError
+from marin.errors import ConfigurationError, OutputError
 from marin.execution.artifact import Artifact, at_path, encode_result
+from marin.execution.step_function import call_fault
 from marin.storage.faults import translated_faults
 
 A = TypeVar("A", bound=Artifact)
@@ -60,9 +61,11 @@ def execute(
 
     Raises ``OutputError`` if it returns something else than an ``artifact_type`` (``None`` will do if that has no
     fields to fill), if the artifact's own ``verify`` refuses what was written, and for files that can't be published;
-    ``StoreError``, such as ``StorageFullError``, if the manifest can't be written. What ``function`` raises passes
-    through.
+    ``StoreError``, such as ``StorageFullError``, if the manifest can't be written;
+    ``ConfigurationError`` for a function that does not take a config alone. What ``function`` raises passes through.
     """
+    if (fault := call_fault(function)) is not None:  # of one that was given by name, seen only now
+        raise ConfigurationError(f"the step function {fault}. Take the one, or use apply(name, function, ...)")
     manifest_path = os.path.join(output_path, MANIFEST_FILE)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(manifest_path)  # of an earlier attempt, which is being resumed

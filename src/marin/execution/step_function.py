@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,31 @@ def load_function(function: Callable[..., Any] | str) -> Callable[..., Any]:
             f"step function {function!r} is {type(found).__name__}, which can't be called: {found!r}"
         )
     return found
+
+
+def call_fault(function: Callable[..., Any]) -> str | None:
+    """What is wrong with calling ``function`` with a config and nothing else; None if nothing is, or it can't be told.
+
+    >>> call_fault(len)
+    >>> call_fault(divmod)
+    'divmod(x, y, /) takes 2 parameters, and is called with one: the config'
+    """
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None  # some of what is written in C does not tell
+    try:
+        signature.bind(None)
+    except TypeError:
+        bare = signature.replace(
+            parameters=[each.replace(annotation=each.empty) for each in signature.parameters.values()],
+            return_annotation=signature.empty,
+        )
+        count = len(signature.parameters)
+        takes = {0: "no parameter", 1: "1 parameter by name only"}.get(count, f"{count} parameters")
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"{name}{bare} takes {takes}, and is called with one: the config"
+    return None
 
 
 def _import(module_name: str, function: str) -> Any:

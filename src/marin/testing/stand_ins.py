@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from marin.errors import ConfigurationError
 from marin.execution.artifact import Artifact
@@ -31,6 +31,7 @@ def a_step(
     >>> a_step(files={"poems.txt": "Roses are red."})
     ArtifactStep[Artifact](raw/poems@2026.07.01)
     """
+    check_files(files or {})
     given = dict(files or {})
     return ArtifactStep(
         name=name,
@@ -40,6 +41,19 @@ def a_step(
         deps=deps,
         build_config=lambda ctx: {"output_path": ctx.output_path, "artifact": artifact, "files": given},
     )
+
+
+def check_files(files: Any) -> None:
+    """Raise ``ConfigurationError`` unless ``files`` are contents by path."""
+    if not isinstance(files, Mapping):
+        raise ConfigurationError(
+            f"files={files!r} is {type(files).__name__}: give the contents by path, such as {{'poems.txt': 'Roses'}}"
+        )
+    for name, content in cast("Mapping[Any, Any]", files).items():
+        if not isinstance(name, str) or not isinstance(content, str | bytes):
+            raise ConfigurationError(
+                f"files[{name!r}] is {type(content).__name__}: give text or bytes, by a path that is text"
+            )
 
 
 def write_files(folder: Path, files: Files) -> None:

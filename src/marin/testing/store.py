@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from marin.errors import ConfigurationError
 from marin.execution.artifact import Artifact
@@ -36,7 +36,7 @@ from marin.storage.format import ensure_format
 from marin.storage.local import LocalStore
 from marin.storage.prefix import PREFIX_VARIABLE
 from marin.testing.recorder import RecordingReporter
-from marin.testing.stand_ins import Files, write_files
+from marin.testing.stand_ins import Files, check_files, write_files
 
 T = TypeVar("T", bound=Artifact)
 
@@ -68,6 +68,13 @@ class TemporaryStore:
             raise ConfigurationError(
                 f"{handle.id} can't be put into the store: {why}. Give the handle a fixed version and a step function"
             )
+        given: Any = artifact
+        if isinstance(given, ArtifactStep):
+            raise ConfigurationError(
+                f"{handle.id}: put was given the handle {given!r} where the artifact belongs: "
+                f"give what its step returns, such as {handle.artifact_type.__name__}(...)"
+            )
+        check_files(files or {})
         store = LocalStore(str(self.path), durable=False)
         ensure_format(store)
         store.make_folder(handle.id.address)
