@@ -161,7 +161,7 @@ def test_states_provenance_and_manifest_are_described(tmp_path):
     assert list(rows(section(text, "States"))) == [state.value for state in State]
     told = rows(section(text, "Provenance"))
     assert capture({}, ["python", "x.py"], tmp_path).keys() <= told.keys()
-    written = set(re.findall(r'"(\w+)", (?:lambda|\w+\.)', (SOURCES / "execution/provenance.py").read_text()))
+    written = set(re.findall(r'"(\w+)", (?:lambda|\w+[.)])', (SOURCES / "execution/provenance.py").read_text()))
     assert told.keys() == written | {"adopted_from"}
     manifest = rows(section(text, "Beside the record"))
     assert {name: cells[:2] for name, cells in manifest.items()} == fields_of(Entry)
