@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import uuid
 
@@ -35,7 +36,9 @@ def test_a_command_is_timed_as_a_whole(workplace):
 def test_memory_and_processor_time_are_those_of_the_command(workplace):
     sample = workplace.measure(command("block = bytearray(200_000_000)\nfor i in range(3_000_000): pass"))
     assert sample.max_rss_mb > 190
-    assert workplace.measure(command()).max_rss_mb < 100
+    # The kernel counts what the process that starts a command had: a benchmark starts it from a small one.
+    ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    assert workplace.measure(command()).max_rss_mb < max(100, 1.2 * ours)
 
 
 def test_a_command_that_fails_is_an_error_with_its_output_and_no_number(workplace):

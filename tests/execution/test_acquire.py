@@ -87,7 +87,7 @@ def _ask_for_itself(config):
 
 def test_a_step_that_asks_for_itself_is_told_so_and_does_not_wait(options):
     ASKED[:] = [options]
-    with pytest.raises(RunError, match=r"raw/poems@2026\.07\.01 is being made by the step that asks for it"):
+    with pytest.raises(RunError, match="is being made by the step that asks for it"):
         resolve(poems(run=_ask_for_itself), options=options)
     assert record_of(options, poems().id)["state"] == "failed"
 

@@ -664,6 +664,14 @@ class json:
 
         def encode(self, value):
             raise OverflowError
+
+class _Names(type):
+    def __getattr__(cls, name):
+        return type(name, (), {})
+
+class inspect(metaclass=_Names):
+    def type_info(kind):
+        return None
 '''
 
 

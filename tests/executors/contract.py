@@ -89,7 +89,7 @@ class ExecutorContract:
         # With a locale given, Python itself adds nothing to the environment.
         request = spec(sys.executable, "-S", "-c", code, LC_ALL="C.UTF-8")
         executor.wait(executor.submit(request), 20)
-        names = sorted(["PATH", MARK, "LC_ALL"])
+        names = sorted(["PATH", MARK, "LC_ALL", "MARIN_JOB"])  # the last is the executor's own, by which it finds them
         # 3 is the listing itself.
         assert Path(request.log_path).read_text() == f"{names} {tmp_path}  ['0', '1', '2', '3']\n"
 

@@ -16,7 +16,8 @@ import msgspec
 import pytest
 
 from marin.errors import StoreError
-from marin.execution.held_record import HeldRecord, LeaseKeeper
+from marin.execution.held_record import HeldRecord
+from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.record import Record, State, encode_record, record_path
 from marin.execution.runner import resolve, run
 from marin.storage.local import LocalStore

@@ -221,7 +221,7 @@ def prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt 
     if before is None or not os.path.isdir(run.store.url(folder)):
         run.store.make_folder(folder)
     if before is not None or kept is not None:
-        _remove_old_builds(run, address, keep={held.attempt.build_id, os.path.basename(kept.data) if kept else ""})
+        remove_old_builds(run, address, keep={held.attempt.build_id, os.path.basename(kept.data) if kept else ""})
 
 
 def _is_gone(run: RunState, step: Step, before: Attempt) -> bool:
@@ -246,7 +246,7 @@ def _copied(run: RunState, old: str, folder: str) -> bool:
     return True
 
 
-def _remove_old_builds(run: RunState, address: str, keep: set[str]) -> None:
+def remove_old_builds(run: RunState, address: str, keep: set[str]) -> None:
     """Remove the folders that no record names, unless somebody still reads them."""
     for name in run.store.list(f"{address}/{BUILDS_FOLDER}"):
         bare = name.rstrip("/")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from marin.errors import ArtifactTypeError, LeaseLostError, OutputError, StepStoppedError, StoreError
-from marin.execution.acquire import prepare_folder, take_or_wait
+from marin.execution.acquire import prepare_folder, remove_old_builds, take_or_wait
 from marin.execution.adopt import adopted_build
 from marin.execution.artifact import recordable_result
 from marin.execution.context import RunContext
@@ -276,6 +276,8 @@ class _Attempt:
         if self.run.durable:
             self.run.store.sync(self.folder)
         self.held.publish(build, self.folder if moves else None)
+        if moves and os.path.isdir(self.run.store.url(f"{self.address}/{BUILDS_FOLDER}")):
+            remove_old_builds(self.run, self.address, keep=set())  # of builders of whom no record was left
         return build
 
     def _checked_result(self, result: dict[str, Any]) -> dict[str, Any]:
