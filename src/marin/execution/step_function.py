@@ -6,6 +6,7 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from marin.errors import ConfigurationError
@@ -49,6 +50,9 @@ def call_fault(function: Callable[..., Any]) -> str | None:
     >>> call_fault(divmod)
     'divmod(x, y, /) takes 2 parameters, and is called with one: the config'
     """
+    code = function.__code__ if isinstance(function, FunctionType) else None
+    if code is not None and code.co_argcount == 1 and code.co_kwonlyargcount == 0:
+        return None  # nearly all are: a signature takes longer than the rest of making a handle
     try:
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
