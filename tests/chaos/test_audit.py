@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from marin.execution import RunOptions
-from marin.execution.catalog import remove
 from marin.execution.events import SilentReporter
 from marin.execution.identity import parse_artifact_id
+from marin.execution.removal import remove
 from marin.execution.runner import run
 from marin.storage.local import LocalStore
 from tests.chaos import pipeline

@@ -15,9 +15,10 @@ from marin.errors import (
     NotBuiltError,
     StoreBusyError,
 )
-from marin.execution.catalog import Condition, data_url, dependents, entries, find, read_entry, remove, versions
+from marin.execution.catalog import Condition, data_url, dependents, entries, find, read_entry, versions
 from marin.execution.identity import parse_artifact_id
 from marin.execution.record import record_path
+from marin.execution.removal import remove
 from marin.storage.local import LocalStore
 from marin.storage.owner import Owner, this_process
 from tests.execution.records import STRANGER, attempt, build, put

@@ -17,10 +17,9 @@ from typing import Any
 
 from marin.cli.diff_text import comparison_as_json, comparison_lines
 from marin.cli.store_access import add_store_arguments, found, opened
-from marin.errors import InvalidVersionError
 from marin.execution.catalog import Entry
 from marin.execution.comparison import compare_records
-from marin.execution.identity import checked_version
+from marin.execution.identity import is_version
 from marin.execution.plan_text import paint
 from marin.execution.redaction import redacted_record, secret_values
 
@@ -37,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Carry out the command. Returns the exit code."""
     _, store = opened(arguments)
     one = found(store, arguments.a)
-    other = found(store, f"{one.id.name}@{arguments.b}" if _is_version(arguments.b, one.id.name) else arguments.b)
+    other = found(store, f"{one.id.name}@{arguments.b}" if is_version(arguments.b, one.id.name) else arguments.b)
     names = (str(one.id), str(other.id))
     compared = compare_records(_record(one), _record(other), names)
     if arguments.json:
@@ -56,11 +55,3 @@ def _record(entry: Entry) -> Any:
     if entry.fault is not None:
         raise entry.fault
     return redacted_record(json.loads(entry.raw), secret_values(os.environ))
-
-
-def _is_version(text: str, name: str) -> bool:
-    try:
-        checked_version(text, name)
-    except InvalidVersionError:
-        return False
-    return True

@@ -13,9 +13,10 @@ import sys
 
 from marin.cli.store_access import add_store_arguments, opened
 from marin.errors import InvalidNameError, InvalidVersionError
-from marin.execution.catalog import Entry, dependents, find, remove
+from marin.execution.catalog import Entry, dependents, find
 from marin.execution.identity import ArtifactId, parse_artifact_id
 from marin.execution.meter import size
+from marin.execution.removal import remove
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,9 @@ import sys
 from marin.cli.recorded_command import Comparison, comparison
 from marin.cli.script_arguments import described_targets, script_file
 from marin.cli.store_access import add_artifact_argument, found, opened
-from marin.cli.why_text import Answer, Holder, answer_as_json, answer_lines
+from marin.cli.why_answer import Answer, Holder
+from marin.cli.why_json import answer_as_json
+from marin.cli.why_text import answer_lines
 from marin.errors import MarinError, StoreError
 from marin.execution.ancestry import Ancestor, ancestry
 from marin.execution.catalog import Entry, data_url, named_step, read_entry, versions

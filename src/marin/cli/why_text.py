@@ -1,29 +1,24 @@
-"""What ``marin why`` answers, as lines for people and as JSON. Pure: an answer goes in."""
+"""What ``marin why`` answers, as lines for people. Pure: an answer goes in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from marin.cli.recorded_command import Comparison
+from marin.cli.why_answer import Answer
 from marin.execution.ancestry import Ancestor, Fate
-from marin.execution.catalog import Condition, Entry
+from marin.execution.catalog import Condition
 from marin.execution.drift import Change
 from marin.execution.explain import CodeSince, Explanation, OtherVersion
 from marin.execution.failure import first_line
-from marin.execution.identity import ArtifactId
 from marin.execution.meter import duration
-from marin.execution.notes import MissingInput, OtherScheme, StaleInput, note_as_json
+from marin.execution.notes import MissingInput, OtherScheme, StaleInput
 from marin.execution.plan_text import (
     LABELS,
     REMEDY,
     Line,
-    change_as_json,
-    code_change_as_json,
     code_line,
     drift_text,
-    step_as_json,
 )
 from marin.execution.planning import Cause, Decision, PlannedStep
 from marin.execution.record import Build
@@ -40,38 +35,6 @@ _HEADS = {
     Decision.SKIP: "would be left alone",
     Decision.REFUSE: "is refused",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Holder:
-    """Who has the lease. ``life``: ``alive``, ``ended`` or ``unknown``, which is all that another machine can tell."""
-
-    name: str
-    since: str
-    life: str
-    renewals: int
-
-    def __str__(self) -> str:
-        life = {"alive": "alive", "ended": "which has ended", "unknown": "whether it lives can't be told from here"}
-        return f"{self.name}, since {self.since}, {life[self.life]}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What is known of one artifact. ``explanation``: only with a script. ``comparison``: only without one."""
-
-    id: ArtifactId
-    entry: Entry | None
-    data: str | None
-    log: str | None
-    holder: Holder | None
-    ancestors: tuple[Ancestor, ...]
-    explanation: Explanation | None = None
-    comparison: Comparison | None = None
-
-    @property
-    def build(self) -> Build | None:
-        return None if self.entry is None else self.entry.build
 
 
 def answer_lines(answer: Answer) -> Iterator[Line]:
@@ -314,80 +277,3 @@ def _more(count: int) -> Iterator[Line]:
 
 def _fact(key: str, value: str | None, tone: Any = "plain") -> Line:
     return Line(f"  {key:<{_KEY_WIDTH}}  {value}", tone)
-
-
-# For programs
-
-
-def answer_as_json(answer: Answer) -> dict[str, Any]:
-    """The answer as JSON values. ``plan`` is null without a script, ``compare_with`` with one."""
-    entry, build, holder = answer.entry, answer.build, answer.holder
-    attempt = None if entry is None else entry.attempt
-    return {
-        "id": str(answer.id),
-        "name": answer.id.name,
-        "version": answer.id.version,
-        "state": None if entry is None else entry.condition.value,
-        "data": answer.data,
-        "log": answer.log,
-        "finished": None if build is None else build.finished,
-        "build_id": None if build is None else build.build_id,
-        "fingerprint": None if build is None else f"{build.fingerprint.scheme}:{build.fingerprint.digest}",
-        "builder": None
-        if holder is None
-        else {"name": holder.name, "since": holder.since, "life": holder.life, "renewals": holder.renewals},
-        "error": None if attempt is None else attempt.error,
-        "made_from": [_ancestor_as_json(ancestor) for ancestor in answer.ancestors],
-        "plan": None if answer.explanation is None else _explanation_as_json(answer.explanation),
-        "compare_with": None if answer.comparison is None else answer.comparison.command,
-    }
-
-
-def _ancestor_as_json(ancestor: Ancestor) -> dict[str, Any]:
-    now = ancestor.now
-    return {
-        "id": str(ancestor.id),
-        "fate": ancestor.fate.value,
-        "used_build": ancestor.used.build_id,
-        "path": ancestor.used.path,
-        "build": now.build_id if isinstance(now, Build) else None,
-        "finished": now.finished if isinstance(now, Build) else None,
-        "used_by": None if ancestor.reader is None else str(ancestor.reader.id),
-    }
-
-
-def _explanation_as_json(told: Explanation) -> dict[str, Any]:
-    now, other = told.planned.step.fingerprint(), told.other_version
-    return {
-        **step_as_json(told.planned),
-        "is_target": told.is_target,
-        "chain": [str(step.id) for step in told.chain],
-        "inputs": [_brief(step) for step in told.inputs],
-        "above": [step_as_json(step) for step in told.above],
-        "refused": [step_as_json(step) for step in told.refused],
-        "code": None if told.code is None else _code_as_json(told.code),
-        "fingerprint": f"{now.scheme}:{now.digest}",
-        "recorded_fingerprint": None if told.recorded is None else f"{told.recorded.scheme}:{told.recorded.digest}",
-        "expected_fingerprint": told.planned.step.expected_fingerprint,
-        "other_version": None
-        if other is None
-        else {
-            "id": str(other.id),
-            "finished": other.build.finished,
-            "changes": [change_as_json(change) for change in other.changes],
-            "notes": [note_as_json(note) for note in other.notes],
-        },
-    }
-
-
-def _code_as_json(code: CodeSince) -> dict[str, Any]:
-    return {
-        "is_recorded": code.is_recorded,
-        "changes": [code_change_as_json(change) for change in code.changes],
-        "distributions": {name: {"then": then, "now": now} for name, (then, now) in code.distributions.items()},
-        "unknown": dict(code.unknown),
-    }
-
-
-def _brief(step: PlannedStep) -> dict[str, str]:
-    return {"step": str(step.id), "decision": step.decision.value, "cause": step.cause.value, "reason": step.reason}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
 import difflib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,19 +9,17 @@ from enum import StrEnum
 
 from marin.errors import (
     ConfigurationError,
-    DependentsError,
     InvalidNameError,
     InvalidVersionError,
     NotBuiltError,
     RecordError,
-    StoreBusyError,
-    StoreError,
 )
 from marin.execution.identity import (
     ArtifactId,
     checked_name,
     checked_version,
     is_mutable,
+    is_version,
     parse_artifact_id,
     version_order,
 )
@@ -31,24 +27,15 @@ from marin.execution.record import (
     RECORD_NAME,
     Attempt,
     Build,
-    Lease,
     Record,
     State,
     data_path,
     decode_record,
-    encode_record,
     log_path,
-    new_build_id,
     record_path,
-    timestamp,
 )
-from marin.storage.owner import describe, is_dead_here, this_process
+from marin.storage.owner import is_dead_here
 from marin.storage.store import BuildStore
-
-TRASH = ".marin/trash"
-"""Where removed artifacts go, below the prefix."""
-
-_REMOVAL_SECONDS = 60.0
 
 
 class Condition(StrEnum):
@@ -142,11 +129,11 @@ def find(store: BuildStore, text: str) -> Entry:
     if version is not None:
         entry = read_entry(store, ArtifactId(name, version))
         if entry is None:
-            raise NotBuiltError(_not_there(store, name, version))
+            raise NotBuiltError(not_there(store, name, version))
         return entry
     found = [entry for known in versions(store, name) if (entry := read_entry(store, ArtifactId(name, known)))]
     if not found:
-        raise NotBuiltError(_not_there(store, name, None))
+        raise NotBuiltError(not_there(store, name, None))
     return found[0]
 
 
@@ -161,7 +148,7 @@ def parse_reference(text: str) -> tuple[str, str | None]:
         return id_.name, id_.version
     text = text.strip("/")
     name, slash, version = text.rpartition("/")
-    if slash and _is_version(version, name):
+    if slash and is_version(version, name):
         return checked_name(name), version
     return checked_name(text), None
 
@@ -189,9 +176,7 @@ def named_step(ids: Iterable[ArtifactId], text: str, *, where: str) -> ArtifactI
 def versions(store: BuildStore, name: str) -> list[str]:
     """The versions of ``name`` that have a record: fixed ones from new to old, then ``dev``, then other such ones."""
     known = [version.rstrip("/") for version in store.list(name) if version.endswith("/")]
-    known = [
-        version for version in known if _is_version(version, name) and store.read(record_path(f"{name}/{version}"))
-    ]
+    known = [version for version in known if is_version(version, name) and store.read(record_path(f"{name}/{version}"))]
     return newest_first(known)
 
 
@@ -228,68 +213,6 @@ def data_url(store: BuildStore, entry: Entry) -> str:
     return place if entry.build.source is not None else store.url(place)
 
 
-def remove(store: BuildStore, id_: ArtifactId, *, force: bool = False) -> str:
-    """Move the artifact to the store's trash, and say where it lies now. Adopted data itself stays where it is.
-
-    Raises ``NotBuiltError``; ``StoreBusyError`` while somebody builds it; ``DependentsError`` if others were made
-    from it, unless ``force``.
-    """
-    entry = read_entry(store, id_)
-    if entry is None:
-        raise NotBuiltError(_not_there(store, id_.name, id_.version))
-    if entry.condition in (Condition.BUILDING, Condition.REBUILDING) and entry.attempt is not None:
-        raise StoreBusyError(
-            f"{id_} is being built by {describe(entry.attempt.lease.owner)} since {entry.attempt.started}: "
-            "stop that run first, or wait until it has ended. If its machine is gone, run the pipeline again, which "
-            "takes the lease over, and remove it then"
-        )
-    if not force and (readers := dependents(store, id_)):
-        raise DependentsError(
-            f"{', '.join(map(str, readers))} {'was' if len(readers) == 1 else 'were'} made from {id_}: "
-            "remove those first, or remove it anyway with --force"
-        )
-    now = datetime.datetime.now(datetime.UTC)
-    target = f"{TRASH}/{id_.address}-{new_build_id(now)}"
-    if entry.record is None:
-        store.move_folder(id_.address, target)
-        return store.url(target)
-    # We take the lease before we move the folder away, so that nobody begins to build in it meanwhile.
-    held = encode_record(_held_for_removal(entry.record, now))
-    if not store.compare_and_swap(record_path(id_.address), entry.raw, held):
-        raise StoreBusyError(
-            f"{id_} has just been changed by somebody else: look at it with 'marin show' and try again"
-        )
-    try:
-        store.move_folder(id_.address, target)
-    except BaseException:
-        # It stays where it is, and nobody is removing it any more.
-        with contextlib.suppress(StoreError):
-            store.compare_and_swap(record_path(id_.address), held, entry.raw)
-        raise
-    store.write(record_path(target), entry.raw)
-    return store.url(target)
-
-
-def _held_for_removal(record: Record, now: datetime.datetime) -> Record:
-    build_id = new_build_id(now)
-    lease = Lease(owner=this_process(), nonce=build_id, term=1, ttl_seconds=_REMOVAL_SECONDS)
-    last = record.attempt
-    if record.build is not None:
-        scheme, digest = record.build.fingerprint.scheme, record.build.fingerprint.digest
-    else:
-        assert last is not None  # decode_record: without a build there is an attempt
-        scheme, digest = last.fingerprint_scheme, last.fingerprint_digest
-    attempt = Attempt(
-        build_id=build_id,
-        fingerprint_digest=digest,
-        fingerprint_scheme=scheme,
-        started=timestamp(now),
-        lease=lease,
-        inputs=last.inputs if last is not None else (),
-    )
-    return Record(name=record.name, version=record.version, state=State.BUILDING, build=record.build, attempt=attempt)
-
-
 def _entry(store: BuildStore, folder: str) -> Entry | None:
     name, _, version = folder.rpartition("/")
     try:
@@ -299,15 +222,8 @@ def _entry(store: BuildStore, folder: str) -> Entry | None:
     return read_entry(store, id_)
 
 
-def _is_version(text: str, name: str) -> bool:
-    try:
-        checked_version(text, name)
-    except InvalidVersionError:
-        return False
-    return True
-
-
-def _not_there(store: BuildStore, name: str, version: str | None) -> str:
+def not_there(store: BuildStore, name: str, version: str | None) -> str:
+    """That it is not in the store, and what is."""
     wanted = name if version is None else f"{name}@{version}"
     place = store.url("")
     if version is not None and (there := versions(store, name)):

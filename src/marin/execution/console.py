@@ -1,6 +1,7 @@
 """Shows a run: live on a terminal, as plain lines elsewhere, as JSON for programs.
 
 A reporter never ends a run: what goes wrong while showing is said once, and the run goes on.
+A little over 300 lines, as the three ways to show a run are read beside each other.
 """
 
 from __future__ import annotations

@@ -131,6 +131,15 @@ def _is_date_version(version: str) -> bool:
     return _DATE_VERSION.fullmatch(version) is not None and _real_date(version)
 
 
+def is_version(text: str, name: str) -> bool:
+    """Whether ``text`` is a version, of what is called ``name``."""
+    try:
+        checked_version(text, name)
+    except InvalidVersionError:
+        return False
+    return True
+
+
 def _shown(name: str) -> str:
     """``name`` in quotes; what is not a name but says in words whose version it is, as it is."""
     return name if " " in name else repr(name)

@@ -4,10 +4,9 @@ Run by the local executor as a script, ``python -I -S guard.py LEASE_FD STATUS_F
 COMMAND...``, and never imported by the job. So it is one file, longer than others, and uses nothing but Python's own
 library: a script has no way to find its neighbours, and starts in a moment.
 
- It is a process, not a thread inside the job, because then any command can be guarded, code
-that holds Python's global lock for minutes delays nothing, and the job gets neither a file descriptor nor a thread nor
-a signal handler that it did not ask for. HELD_FDS, joined by commas, lock the job's devices: it holds them while it
-lives.
+It is a process, not a thread inside the job, because then any command can be guarded, code that holds Python's global
+lock for minutes delays nothing, and the job gets neither a file descriptor nor a thread nor a signal handler that it
+did not ask for. HELD_FDS, joined by commas, lock the job's devices: it holds them while it lives.
 
 It ends the job, and everything that the job has started, when
 

@@ -2,6 +2,8 @@
 
 Hosts may share it through a file system whose ``flock`` on folders holds between hosts (Lustre with ``flock``, GPFS,
 CephFS). NFS keeps such a lock within one host.
+
+A little over 300 lines: one class, which is the whole protocol, with what its methods share.
 """
 
 from __future__ import annotations
