@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -63,11 +63,15 @@ class Sample:
 
 
 class Workplace:
-    """A scratch folder for stores, output and bytecode; all stores are on the one disk it lies on."""
+    """A scratch folder for stores, output and bytecode; all stores are on the one disk it lies on.
+
+    Stores stay until the whole folder goes: removing one between two commands would slow the second one down.
+    """
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        _spread(folder)
         # Every tool gets its bytecode cached, and nobody's settings of Python or Marin reach the children.
         kept = {key: value for key, value in environ.items() if not key.startswith(("PYTHON", "MARIN_"))}
         self.env = {**kept, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
@@ -84,14 +88,10 @@ class Workplace:
             raise BenchmarkError(f"{command.name}: left {len(after)} outputs where {command.outputs} were due")
         if before is not None and after != before:
             raise BenchmarkError(f"{command.name}: was to find all done, and wrote outputs anew")
-        if command.filled_by is None:
-            shutil.rmtree(store)
         return sample
 
     def forget_stores(self) -> None:
-        """Remove the stores that were kept between rounds."""
-        for store in self._kept.values():
-            shutil.rmtree(store)
+        """Use the stores that were kept between rounds no more."""
         self._kept.clear()
 
     def _new_store(self) -> Path:
@@ -137,6 +137,16 @@ class Workplace:
             max_rss_mb=usage.ru_maxrss / 1024,
             said=_said(text),
         )
+
+
+def _spread(folder: Path) -> None:
+    """Let ext4 put each store into another part of the disk, so that none is slowed down by what another has removed.
+
+    Without a journal it looks at every inode near a new one that was freed in the last minutes, which takes longer than
+    all that is measured here.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        subprocess.run(["chattr", "+T", folder], capture_output=True, check=False)  # other file systems refuse
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> tuple[int | None, Any]:

@@ -129,7 +129,8 @@ def test_commands_that_could_be_mixed_up_are_refused(workplace):
         measure([command("1"), command("2")], 1, workplace, print)
 
 
-def test_no_store_is_left_over(workplace):
+def test_nothing_is_removed_while_it_is_measured(workplace):
     fill = command(WRITE, outputs=1)
     measure([command(label="cached", filled_by=fill), command()], 1, workplace, lambda line: None)
-    assert [path for path in workplace.folder.iterdir() if path.name.startswith("store-")] == []
+    stores = [path for path in workplace.folder.iterdir() if path.name.startswith("store-")]
+    assert len(stores) == 3  # the cached command keeps its own; the other has a new one, also to warm up
