@@ -6,9 +6,9 @@ import sys
 SCRIPT = """
 import dataclasses, sys
 
-from marin.execution.build_context import VersionCodex, build_context
+from marin.execution.version_codex import VersionCodex, build_context
 from marin.execution.lazy import ArtifactStep
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
 from marin.experiment.data import files, hf, hf_download, tokenized, train_lm, trained_tokenizer
 from marin.experiment.models import llama_nano
 from marin.experiment.tokenizers import marin_tokenizer

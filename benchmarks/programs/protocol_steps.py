@@ -1,12 +1,11 @@
 """What Marin does with the disk for a step, by hand and for a step alone: ``protocol_steps.py SHAPE SIZE STORE``.
 
-A folder of its own for the attempt, a lease and then a record that replace each other under a lock, a manifest with
-digests, the data moved up. No plan, no fingerprint, no thread, no drift: the floor of this way of publishing.
+A folder of its own for the attempt, a lease and then a record with digests that replace each other under a lock, the
+data moved up. No plan, no fingerprint, no thread, no drift: the floor of this way of publishing.
 """
 
 import fcntl
 import hashlib
-import json
 import os
 import sys
 from pathlib import Path
@@ -41,19 +40,16 @@ def step(store, index):
     folder = f"{store}/bench/s{index}/2026.07.01"
     if read(f"{folder}/.artifact.json") is not None:
         return
-    build = f"{folder}/.builds/{index}"
+    build = f"{folder}/.build-{index}"
     os.makedirs(build)
     replace(folder, LEASE)
     Path(build, "step.out").write_bytes(b"0123456789")
     with open(f"{build}/step.out", "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
-    with open(f"{build}/.manifest.json", "w") as file:
-        json.dump([{"path": "step.out", "bytes": 10, "sha256": digest}], file)
     for name in os.listdir(build):
         os.rename(f"{build}/{name}", f"{folder}/{name}")
-    replace(folder, RECORD)
+    replace(folder, RECORD + digest.encode())
     os.rmdir(build)
-    os.rmdir(f"{folder}/.builds")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 Event = dict[str, Any]
 
-CONTROL = {".artifact.json", ".manifest.json", ".builds", ".logs"}
+CONTROL = {".artifact.json", ".manifest.json", ".logs"}
 
 SLACK_SECONDS = 0.5
 """How much later than its cause an effect may be told; a removal's journal line and its first unlink are two calls."""
@@ -92,7 +92,7 @@ def _was_deleted(events: Sequence[Event], bad: Event) -> bool:
     told = f"{bad['wrong']} {bad.get('path')}"
     gone = ("its data is not in" in told, "FileNotFoundError" in told)
     deleted = [event["path"] for event in events if event["event"] == "removed" and "path" in event]
-    return any(gone) and any(path in told for path in deleted if "/.builds/" in path)
+    return any(gone) and any(path in told for path in deleted if "/.build-" in path)
 
 
 def nobody_changed_a_build(events: Sequence[Event]) -> Iterator[str]:
@@ -190,15 +190,14 @@ def _artifact_is_whole(store: Path, address: Path, record: Event) -> Iterator[st
         yield f"{name}: the record has the digest {build['manifest']['digest']}, its manifest {digest}"
     elif not _goes_on(name) and (others := set(_writers(folder)) - {build["build_id"]}):
         yield f"{name}: has files of other attempts: {sorted(others)}, built by {build['build_id']}"
-    kept = Path(build["data"]).name
-    for left in sorted((address / ".builds").glob("*")):
-        if left.name != kept and not left.name.startswith("stray-") and is_fixed(name):
+    for left in sorted([*address.glob(".build-*"), *address.glob(".job-*")]):
+        if left.name != build["data"] and is_fixed(name):
             yield f"{name}: {left.relative_to(store)} was left over"
 
 
 def _writers(folder: Path) -> Iterator[str]:
     """Which attempt wrote each file, as its first word says."""
-    for entry in json.loads((folder / ".manifest.json").read_bytes()):
+    for entry in listed(folder):
         yield (folder / entry["path"]).read_text().partition(" ")[0]
 
 
@@ -223,11 +222,24 @@ def _trash_is_whole(events: Sequence[Event]) -> Iterator[str]:
             yield f"{event['artifact']}: what lies in the trash is not whole: {wrong}"
 
 
+def listed(folder: Path) -> list[dict[str, Any]]:
+    """The manifest of the build in ``folder``: beside the data, or in the record if the files are few."""
+    try:
+        return json.loads((folder / ".manifest.json").read_bytes())
+    except FileNotFoundError:
+        if not (folder / ".artifact.json").exists():
+            raise
+    build = json.loads((folder / ".artifact.json").read_bytes())["build"]
+    if build is None or build["manifest"].get("listed") is None:
+        raise FileNotFoundError(f"No such file: {folder}/.manifest.json")
+    return build["manifest"]["listed"]
+
+
 def damage(folder: str | Path) -> str | None:
     """What is wrong with the build in ``folder``, by its manifest. None: nothing."""
     folder = Path(folder)
     try:
-        entries = {entry["path"]: entry for entry in json.loads((folder / ".manifest.json").read_bytes())}
+        entries = {entry["path"]: entry for entry in listed(folder)}
         for path, entry in entries.items():
             data = (folder / path).read_bytes()
             if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
@@ -242,7 +254,7 @@ def damage(folder: str | Path) -> str | None:
 
 def _files(folder: Path) -> Iterator[str]:
     for top in os.listdir(folder):
-        if top in CONTROL or top.startswith(".marin-tmp-"):
+        if top in CONTROL or top.startswith((".marin-tmp-", ".build-", ".job-", ".stray-")):
             continue
         place = folder / top
         for path in [place] if place.is_file() else place.rglob("*"):
@@ -253,7 +265,7 @@ def _files(folder: Path) -> Iterator[str]:
 def manifest_digest(folder: str | Path) -> str:
     """The digest that the record should have: by an implementation of its own, from the format's description."""
     total = hashlib.sha256()
-    entries = json.loads((Path(folder) / ".manifest.json").read_bytes())
+    entries = listed(Path(folder))
     for entry in sorted(entries, key=lambda entry: entry["path"].encode()):
         path = entry["path"].encode()
         total.update(len(path).to_bytes(8, "big") + path + entry["bytes"].to_bytes(8, "big"))

@@ -148,9 +148,9 @@ class Conductor:
 
     def delete_build_folder(self) -> None:
         """Of a running attempt, of a dead one, or the one that a ``dev`` record names."""
-        if folders := [path for path in self.store.glob("**/.builds/*") if "job-" not in path.name]:
+        if folders := list(self.store.glob("**/.build-*")):
             folder = self.chance.choice(sorted(folders))
-            name = os.path.relpath(folder.parent.parent, self.store)
+            name = os.path.relpath(folder.parent, self.store)
             if not name.startswith(".marin"):
                 self._delete(folder, name)
 

@@ -46,7 +46,7 @@ def version_of(generation: int) -> str:
 def make(config: dict[str, Any]) -> Parts:
     """Write some files, slowly; look at the inputs before and after."""
     out = Path(config["output_path"])
-    me, attempt = config["me"], out.name
+    me, attempt = config["me"], out.name.removeprefix(".build-")
     found = sorted(path.name for path in out.rglob("*") if path.is_file())
     tell("attempt", artifact=me, build=attempt, found=found)
     if found and not config["resumable"]:
@@ -118,16 +118,20 @@ def step(
 
 
 def handles(generation: int) -> list[ArtifactStep[Parts]]:
-    """All steps of one generation, inputs first; the ``dev`` ones are the same in each."""
+    """All steps of one generation, inputs first; the ``dev`` ones are the same in each.
+
+    Those of more than eight files have their manifest beside the data, the others in the record, which the folder of a
+    ``dev`` build does not have.
+    """
     day = version_of(generation)
     a = step("raw/a", day)
     b = step("raw/b", day, seconds=0.3, process=True, children=2)
     c = step("raw/c", day, seconds=0.02, files=1)
-    live = step("raw/live", "dev", seconds=0.2)
+    live = step("raw/live", "dev", seconds=0.2, files=9)
     merged = step("merged", day, a, b, seconds=0.8, process=True, resumable=True, files=6)
     picked = step("picked", day, b, c, seconds=0.3)
-    model = step("models/big", day, merged, picked, seconds=1.5, process=True, resumable=True, files=8)
+    model = step("models/big", day, merged, picked, seconds=1.5, process=True, resumable=True, files=12)
     scores = step("scores/deep/er", day, model, picked, a, seconds=0.1)
-    mixed = step("mixed", "dev", live, step("raw/a", version_of(0)), seconds=0.5, process=True, children=1)
-    report = step("reports", "my-dev", mixed, live, seconds=0.2)
+    mixed = step("mixed", "dev", live, step("raw/a", version_of(0)), seconds=0.5, process=True, children=1, files=9)
+    report = step("reports", "my-dev", mixed, live, seconds=0.2, files=9)
     return [a, b, c, live, merged, picked, model, scores, mixed, report]

@@ -141,9 +141,9 @@ def grown(evidence: Evidence) -> None:
 
 def other_manifest(evidence: Evidence) -> None:
     """Data and manifest agree with each other, but the record is of something else."""
-    place = evidence.at(FIXED, ".manifest.json")
+    place = evidence.at(DEV, ".manifest.json")
     entries = [entry for entry in json.loads(place.read_bytes()) if entry["path"] != "2.txt"]
-    evidence.at(FIXED, "2.txt").unlink()
+    evidence.at(DEV, "2.txt").unlink()
     place.write_text(json.dumps(entries))
 
 
@@ -165,7 +165,7 @@ def unfinished(evidence: Evidence) -> None:
 
 
 def attempt_left(evidence: Evidence) -> None:
-    (evidence.at(FIXED) / ".builds/b0").mkdir(parents=True)
+    (evidence.at(FIXED) / ".build-b0").mkdir()
 
 
 def bad_read(evidence: Evidence) -> None:
@@ -244,7 +244,7 @@ DAMAGE: dict[Callable[[Evidence], None], str] = {
     mixed: "has files of other attempts",
     still_building: "it is building at the end, not built",
     unfinished: "an unfinished file was left",
-    attempt_left: ".builds/b0 was left over",
+    attempt_left: ".build-b0 was left over",
     bad_read: "bad_read: 2.txt is not there",
     bad_input: "bad_input: torn",
     torn_input_long_after_a_removal: "bad_input: torn",

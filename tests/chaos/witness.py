@@ -8,11 +8,12 @@ import os
 import random
 import sys
 import time
+from pathlib import Path
 
 from marin.errors import NotBuiltError, StoreError
 from marin.execution import RunOptions, load
 from marin.storage.local import LocalStore
-from tests.chaos.audit import damage
+from tests.chaos.audit import damage, listed
 from tests.chaos.journal import tell
 from tests.chaos.pipeline import handles
 
@@ -63,9 +64,7 @@ def read_one(store: str, handle) -> None:
         # As a run does with the dev versions that its steps read: so nobody removes them meanwhile.
         with LocalStore(store, durable=False).hold(folder) if handle.id.is_mutable else open(os.devnull):
             wrong = damage(made.path)
-            with open(f"{made.path}/.manifest.json", "rb") if wrong is None else open(os.devnull, "rb") as file:
-                entries = len(json.loads(file.read() or b"[]"))
-            if wrong is None and entries != made.files:
+            if wrong is None and (entries := len(listed(Path(made.path)))) != made.files:
                 wrong = f"the record says {made.files} files, the manifest {entries}"
     except NotBuiltError:
         return

@@ -26,7 +26,7 @@ from pathlib import Path
 from marin.execution.artifact import Artifact
 from marin.execution.lazy import ArtifactStep
 from marin.execution.progress import report
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
 
 @dataclass(frozen=True)
 class Poems(Artifact):

@@ -351,7 +351,7 @@ def test_a_run_inside_a_step_uses_the_store_of_the_run(tmp_path: Path, where: st
     text = f"""
 from marin.execution.artifact import Artifact
 from marin.execution.lazy import ArtifactStep
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
 from marin.execution.runner import resolve
 
 def make(config):
@@ -368,7 +368,7 @@ outer = ArtifactStep(name="outer", version="2026.07.01", run={where})
 
 HARD_EXIT = """
 import os
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
 def vanish(config):
     print("nearly done", flush=True)
     os._exit(3)
@@ -393,7 +393,7 @@ def test_whatever_shows_one_line_of_an_error_shows_one_that_is_complete_and_says
 
 
 def test_the_traceback_in_a_log_begins_at_the_code_of_the_user(tmp_path: Path):
-    path = script(tmp_path, "from marin.execution.remote import remote\nhandle = poems(run=remote(fail))")
+    path = script(tmp_path, "from marin.execution.remote_function import remote\nhandle = poems(run=remote(fail))")
     marin(tmp_path, "run", path)
     lines = marin(tmp_path, "log", "raw/poems").stdout.splitlines()
     start = lines.index("Traceback (most recent call last):")

@@ -73,7 +73,7 @@ def test_dot_folders_and_data_inside_an_artifact_are_not_entries(store: LocalSto
     put(store, "a/anna-dev/copy@2026.07.01", build())
     record = store.read("a/anna-dev/.artifact.json")
     assert record is not None
-    for copy in (".marin/trash/a/2026.07.01", "a/anna-dev/.builds/b/dev", "mine/backup"):
+    for copy in (".marin/trash/a/2026.07.01", "a/anna-dev/.build-b/dev", "mine/backup"):
         store.write(f"{copy}/.artifact.json", record)
     assert ids(store) == ["a@anna-dev"]
 
@@ -176,10 +176,10 @@ def test_dependents_are_those_made_and_those_being_made_from_it(store: LocalStor
 
 def test_data_lies_where_the_record_says(store: LocalStore):
     put(store, "a@2026.07.01", build())
-    put(store, "a@dev", build(data=".builds/b1"))
+    put(store, "a@dev", build(data=".build-b1"))
     put(store, "c@dev", build(data="/data/poems", source="/data/poems"))
     assert data_url(store, find(store, "a")) == f"{store.root}/a/2026.07.01"
-    assert data_url(store, find(store, "a@dev")) == f"{store.root}/a/dev/.builds/b1"
+    assert data_url(store, find(store, "a@dev")) == f"{store.root}/a/dev/.build-b1"
     assert data_url(store, find(store, "c")) == "/data/poems"
 
 

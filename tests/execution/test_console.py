@@ -32,7 +32,7 @@ from marin.execution.meter import Meter, shortened
 from marin.execution.planning import Observation, Plan, make_plan
 from marin.execution.progress import Progress
 from marin.execution.record import Record, RecordedFingerprint, State
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
 from marin.testing import FakeClock
 from tests.execution.records import build
 
@@ -249,12 +249,12 @@ def test_a_slow_step_of_a_large_run_leaves_a_line():
 def test_the_end_says_where_each_target_lies_whether_built_or_served():
     old, new = step("old"), step("new", version="dev")
     shown = Shown(plan(old, new, built=(old,)))
-    shown.reporter.finished(new.id, Outcome.BUILT, seconds=1, path="/store/new/dev/.builds/b")
+    shown.reporter.finished(new.id, Outcome.BUILT, seconds=1, path="/store/new/dev/.build-b")
     shown.reporter.ended(interrupted=False)
     assert shown.text.splitlines()[-3:] == [
         "1 built, 1 cached in 0.0 s",
         "  old@2026.07.01  /store/old/2026.07.01",
-        "  new@dev         /store/new/dev/.builds/b",
+        "  new@dev         /store/new/dev/.build-b",
     ]
 
 

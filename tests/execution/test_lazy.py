@@ -10,10 +10,10 @@ import pytest
 
 from marin.errors import ConfigurationError, InvalidNameError, InvalidVersionError, RunError, UnusedOverrideError
 from marin.execution.artifact import Artifact
-from marin.execution.build_context import VersionCodex, build_context
 from marin.execution.lazy import ArtifactStep
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
 from marin.execution.runner import resolve
+from marin.execution.version_codex import VersionCodex, build_context
 from marin.testing import temporary_store
 
 

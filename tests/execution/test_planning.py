@@ -8,7 +8,7 @@ from marin.execution.lazy import ArtifactStep
 from marin.execution.notes import MissingInput, OtherScheme, StaleInput, UnusableRecord, note_as_json
 from marin.execution.plan_text import plan_as_json, render_plan
 from marin.execution.planning import Cause, Decision, Observation
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
 from tests.execution.graphs import made, planned, seen, served, step
 from tests.execution.records import STRANGER, attempt
 

@@ -375,7 +375,8 @@ def test_nobody_writes_into_partial_work_that_was_taken_over(runs, strike):
     assert other.returncode == 0, output
     assert "has left behind" in output
     address = Path(runs.store, "raw/slow/2026.07.01")
-    listed = {entry["path"]: entry["sha256"] for entry in json.loads((address / ".manifest.json").read_text())}
+    manifest = json.loads((address / ".artifact.json").read_text())["build"]["manifest"]
+    listed = {entry["path"]: entry["sha256"] for entry in manifest["listed"]}
     assert listed == {"half": hashlib.sha256((address / "half").read_bytes()).hexdigest()}
     runs.wait_for_no_process()
     assert listed == {"half": hashlib.sha256((address / "half").read_bytes()).hexdigest()}

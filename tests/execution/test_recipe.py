@@ -20,7 +20,7 @@ from marin.execution.artifact import Artifact
 from marin.execution.fingerprint import absent_means, execution_only
 from marin.execution.lazy import ArtifactStep
 from marin.execution.recipe import check_pure, recipe_fingerprint, recipe_payload
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def test_a_built_record_says_where_its_data_lies():
 def test_a_record_that_is_rebuilt_keeps_the_previous_build():
     record = decode_record(GOLDEN.joinpath("record_building.json").read_bytes(), "golden")
     assert record.state is State.BUILDING
-    assert data_path(record.id.address, record.build) == "raw/poems/dev/.builds/20260701T120000-0011aabb"
+    assert data_path(record.id.address, record.build) == "raw/poems/dev/.build-20260701T120000-0011aabb"
     assert record.attempt.lease.owner.pid == 4242
 
 

@@ -105,7 +105,8 @@ def test_a_closure_travels_with_what_it_holds(start):
 def test_what_the_step_wrote_is_listed(start, tmp_path: Path):
     manifest = completed(start(steps.write, str(tmp_path / "output-0"))).manifest
     assert (manifest.files, manifest.bytes) == (1, 5)
-    assert (tmp_path / "output-0" / ".manifest.json").exists()
+    assert manifest.listed is not None
+    assert manifest.listed[0].bytes == (tmp_path / "output-0" / manifest.listed[0].path).stat().st_size
 
 
 def test_a_result_that_a_record_can_not_hold_is_refused_there(start):

@@ -91,11 +91,11 @@ def test_each_try_has_a_folder_and_a_log_of_its_own_and_all_are_recorded(options
     run(step(calls, "exit", times=2, retries=2), options=options)
     build = record(options).build
     tries = [failed.build_id for failed in build.earlier]
-    assert [*tries, build.build_id] == calls.read_text().split()
+    assert [f".build-{id_}" for id_ in (*tries, build.build_id)] == calls.read_text().split()
     for number, failed in enumerate(build.earlier):
         assert "exit code 7" in failed.error
         assert f"stumbles, call {number}" in Path(options.prefix, failed.log).read_text()
-    assert not Path(options.prefix, "raw/poems/2026.07.01/.builds").exists()
+    assert not list(Path(options.prefix, "raw/poems/2026.07.01").glob(".build-*"))
 
 
 def test_without_retries_nothing_is_tried_again(options, calls):

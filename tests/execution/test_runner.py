@@ -62,10 +62,7 @@ def test_a_step_is_built_at_its_address_and_comes_back_typed(options, built, tol
     assert made.path == f"{options.prefix}/raw/poems/2026.07.01"
     assert Path(made.path, "poems.txt").read_text() == "rose 0\nrose 1"
     assert told.outcomes == {"raw/poems@2026.07.01": "built"}
-    assert sorted(os.listdir(made.path)) in (
-        [".artifact.json", ".manifest.json", "poems.txt"],
-        [".artifact.json", ".builds", ".manifest.json", "poems.txt"],
-    )
+    assert sorted(os.listdir(made.path)) == [".artifact.json", "poems.txt"]
 
 
 def test_a_second_run_serves_it(options, built, told):
@@ -106,7 +103,7 @@ def test_dev_is_rebuilt_at_every_run_but_once_in_each(options, built):
 def test_a_dev_build_lies_in_a_folder_of_its_own_and_its_reader_gets_that_one(options, built):
     made = resolve(report(poems("dev"), "dev"), options=options)
     assert made.source == built[0]
-    assert "/raw/poems/dev/.builds/" in made.source
+    assert "/raw/poems/dev/.build-" in made.source
     again = resolve(report(poems("dev"), "dev"), options=options)
     assert again.source != made.source
 
@@ -114,7 +111,7 @@ def test_a_dev_build_lies_in_a_folder_of_its_own_and_its_reader_gets_that_one(op
 def test_old_dev_builds_are_removed_but_never_the_one_that_counts(options):
     for _ in range(4):
         made = resolve(poems("dev"), options=options)
-    builds = os.listdir(f"{options.prefix}/raw/poems/dev/.builds")
+    builds = [name for name in os.listdir(f"{options.prefix}/raw/poems/dev") if name.startswith(".build-")]
     assert os.path.basename(made.path) in builds
     assert len(builds) <= 2
 
@@ -245,7 +242,7 @@ def test_a_torn_record_is_taken_over(options, built, told, content):
 def test_what_lay_beside_a_torn_record_is_kept(options):
     damaged(options, b"")
     resolve(poems(), options=options)
-    kept = list(Path(options.prefix, "raw/poems/2026.07.01/.builds").rglob("poems.txt"))
+    kept = list(Path(options.prefix, "raw/poems/2026.07.01").glob(".stray-*/poems.txt"))
     assert len(kept) == 1
 
 
@@ -259,8 +256,10 @@ def test_a_record_of_a_newer_marin_is_refused_and_left_alone(options, built):
 
 def test_deleted_data_is_not_served(options):
     made = resolve(poems(), options=options)
-    os.system(f"rm {made.path}/poems.txt {made.path}/.manifest.json")
-    with pytest.raises(StoreError, match=r"its data is not in .*marin rm raw/poems@2026\.07\.01"):
+    os.unlink(f"{made.path}/poems.txt")
+    with pytest.raises(
+        StoreError, match=r"its data is not in .* \(there is no poems.txt\).*marin rm raw/poems@2026\.07\.01"
+    ):
         resolve(poems(), options=options)
 
 

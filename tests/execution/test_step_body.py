@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import errno
 import hashlib
-import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -10,13 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from marin.errors import ConfigurationError, OutputError, StorageFullError
+from marin.execution import manifest as manifest_module
 from marin.execution.artifact import Artifact
-from marin.execution.step_body import Completed, Entry, Manifest, execute, list_files, summarize
+from marin.execution.manifest import MAX_LISTED, FileEntry, ManifestSummary, first_missing, list_files, summarize
+from marin.execution.step_body import Completed, execute
 from marin.execution.step_function import load_function
 
 GOLDEN = "65767492ae89379b6c14493b0f37fcd9b56d3c087a0f409497e73514f2fb91bd"
@@ -93,19 +97,56 @@ def test_the_manifest_lists_every_file_with_size_and_digest(output: Path):
         (output / "no files").mkdir()
 
     manifest = run(output, write).manifest
-    listed = json.loads((output / ".manifest.json").read_text())
-    assert listed == [
+    assert msgspec.to_builtins(manifest.listed) == (
         {"path": "a.txt", "bytes": 7, "sha256": hashlib.sha256(b"violets").hexdigest()},
         {"path": "b/c/ü.txt", "bytes": 5, "sha256": hashlib.sha256(b"roses").hexdigest()},
         {"path": "b/empty", "bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()},
-    ]
+    )
     assert (manifest.files, manifest.bytes) == (3, 12)
+    assert not (output / ".manifest.json").exists()
+
+
+@pytest.mark.parametrize("count", [MAX_LISTED, MAX_LISTED + 1, 100])
+def test_a_long_list_lies_beside_the_data_and_a_short_one_in_the_record(output: Path, count: int):
+    def write() -> None:
+        for number in range(count):
+            (output / f"{number}.txt").write_text(str(number))
+
+    manifest = run(output, write).manifest
+    place = output / ".manifest.json"
+    assert place.exists() == (manifest.listed is None) == (count > MAX_LISTED)
+    listed = msgspec.json.decode(place.read_bytes(), type=list[FileEntry]) if place.exists() else manifest.listed
+    assert listed is not None
+    assert [entry.path for entry in listed] == sorted(f"{number}.txt" for number in range(count))
+    assert manifest == summarize(listed, listed=count <= MAX_LISTED)
+
+
+def test_what_is_missing_is_named(output: Path):
+    none = run(output, lambda: None).manifest
+    few = run(output, lambda: [(output / name).touch() for name in ("a", "b")] and None).manifest
+    many = run(output, lambda: [(output / f"{number}").touch() for number in range(20)] and None).manifest
+    for manifest in (none, few, many, None):
+        assert first_missing(str(output), manifest) is None
+    (output / "b").unlink()
+    (output / ".manifest.json").unlink()
+    found = [first_missing(str(output), manifest) for manifest in (none, few, many, None)]
+    assert found == [None, "b", ".manifest.json", ".manifest.json"]
+    shutil.rmtree(output)
+    assert first_missing(str(output), none) == ""
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**18 - 1, 2**18, 2**18 + 1, 2**19 + 5])
+def test_a_file_of_any_size_is_read_whole(output: Path, size: int):
+    data = os.urandom(size)
+    (output / "data").write_bytes(data)
+    (entry,) = list_files(str(output))
+    assert (entry.bytes, entry.sha256) == (size, hashlib.sha256(data).hexdigest())
 
 
 def test_the_digest_is_the_same_for_ever():
     """Changing it makes every recorded manifest look damaged."""
-    entries = [Entry(path="a.txt", bytes=7, sha256="ab" * 32), Entry(path="ü", bytes=2**40, sha256="cd" * 32)]
-    assert summarize(entries) == Manifest(files=2, bytes=7 + 2**40, digest=GOLDEN)
+    entries = [FileEntry(path="a.txt", bytes=7, sha256="ab" * 32), FileEntry(path="ü", bytes=2**40, sha256="cd" * 32)]
+    assert summarize(entries) == ManifestSummary(files=2, bytes=7 + 2**40, digest=GOLDEN)
 
 
 files = st.dictionaries(st.text(min_size=1), st.integers(0, 2**60), max_size=4)
@@ -113,8 +154,10 @@ files = st.dictionaries(st.text(min_size=1), st.integers(0, 2**60), max_size=4)
 
 @given(files, files, st.randoms())
 def test_digests_agree_exactly_if_the_files_do(one: dict[str, int], other: dict[str, int], random: Any):
-    def entries(sizes: dict[str, int]) -> list[Entry]:
-        found = [Entry(path=path, bytes=size, sha256="00" * 32) for path, size in sizes.items() if path.isprintable()]
+    def entries(sizes: dict[str, int]) -> list[FileEntry]:
+        found = [
+            FileEntry(path=path, bytes=size, sha256="00" * 32) for path, size in sizes.items() if path.isprintable()
+        ]
         random.shuffle(found)
         return found
 
@@ -126,18 +169,21 @@ def test_digests_agree_exactly_if_the_files_do(one: dict[str, int], other: dict[
 
 
 def test_a_name_cannot_pose_as_two_files():
-    two = [Entry(path="a", bytes=1, sha256="00" * 32), Entry(path="b", bytes=1, sha256="00" * 32)]
-    one = [Entry(path="a\nb", bytes=1, sha256="00" * 32), Entry(path="", bytes=1, sha256="00" * 32)]
+    two = [FileEntry(path="a", bytes=1, sha256="00" * 32), FileEntry(path="b", bytes=1, sha256="00" * 32)]
+    one = [FileEntry(path="a\nb", bytes=1, sha256="00" * 32), FileEntry(path="", bytes=1, sha256="00" * 32)]
     assert summarize(two).digest != summarize(one).digest
 
 
 def test_the_manifest_of_an_earlier_attempt_is_replaced(output: Path):
     (output / ".manifest.json").write_text("[old]")
-    assert run(output, lambda: None).manifest.files == 0
-    assert (output / ".manifest.json").read_text() == "[]"
+    done = execute(lambda _: None, None, artifact_type=Artifact, output_path=str(output), resumes=True)
+    assert done.manifest.files == 0
+    assert not (output / ".manifest.json").exists()
 
 
-@pytest.mark.parametrize("name", [".artifact.json", ".artifact.json.lock", ".builds", ".logs", ".manifest.json"])
+@pytest.mark.parametrize(
+    "name", [".artifact.json", ".artifact.json.lock", ".build-x", ".job-x", ".stray-x", ".logs", ".manifest.json"]
+)
 def test_names_that_are_ours_are_refused(output: Path, name: str):
     with pytest.raises(OutputError, match=f"wrote '{name}', a name that is kept for Marin"):
         run(output, lambda: (output / name).write_text("x") and None)
@@ -160,7 +206,7 @@ def test_links_inside_are_followed(output: Path):
         (output / "step-2" / "same").symlink_to("../latest/weights")
 
     manifest = run(output, write).manifest
-    listed = [entry["path"] for entry in json.loads((output / ".manifest.json").read_text())]
+    listed = [entry.path for entry in manifest.listed or ()]
     assert listed == ["latest/same", "latest/weights", "step-2/same", "step-2/weights"]
     assert manifest.bytes == 16
 
@@ -231,7 +277,7 @@ def test_a_file_of_many_links_is_read_once(output: Path, monkeypatch: pytest.Mon
     os.link(output / "a", output / "b")
     (output / "c").symlink_to("a")
     assert len({entry.sha256 for entry in list_files(str(output))}) == 1
-    assert reads == [b"x", b""]
+    assert reads == [b"x"]
 
 
 def test_a_function_is_loaded_by_name():
@@ -323,13 +369,10 @@ def test_a_child_that_a_step_has_forked_does_not_go_on_as_the_step(output: Path)
     assert run(output, fork_and_return).manifest.files == 1
 
 
-class Filling(Artifact):
-    """Its check takes the last of the room."""
+def test_a_disk_that_is_full_at_the_manifest_is_told_with_the_path(output: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*args: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def verify(self) -> None:
-        os.symlink("/dev/full", Path(self.path, ".manifest.json"))
-
-
-def test_a_disk_that_is_full_at_the_manifest_is_told_with_the_path(output: Path):
+    monkeypatch.setattr(manifest_module, "open", full, raising=False)
     with pytest.raises(StorageFullError, match=rf"{output}/\.manifest\.json: no room to write"):
-        run(output, lambda: None, Filling)
+        run(output, lambda: [(output / f"{number}").touch() for number in range(20)] and None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marin.errors import WorkerDiedError
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
 from marin.execution.runner import resolve
 from tests.execution import remote_steps as steps
 from tests.execution.step_contract import StepContract, Way

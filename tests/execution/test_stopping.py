@@ -113,8 +113,8 @@ def by_us() -> str:
 def test_a_step_in_a_process_saves_its_work_and_the_rest_of_the_run_goes_on(options, store):
     step = slow(remote(save, resumable=True))
     background = Background(options, report(poems()), step, report(step, name="reports/blocked"))
-    folder = Path(options.prefix, "raw/slow/2026.07.01/.builds")
-    eventually(lambda: list(folder.glob("job-*/progress.json")))
+    folder = Path(options.prefix, "raw/slow/2026.07.01")
+    eventually(lambda: list(folder.glob(".job-*/progress.json")))
     assert stop(store) is Answer.STOPPED
     assert isinstance(background.ended(), RunError)
     assert background.told.outcomes == {"raw/poems@2026.07.01": "built", "reports/words@2026.07.01": "built"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from marin.execution.build_context import AMBIENT_VERSION
+from marin.execution.version_codex import AMBIENT_VERSION
 from marin.experiment.data import tokenized, train_lm, trained_tokenizer
 from marin.experiment.models import LlamaConfig
 from marin.training import defaults

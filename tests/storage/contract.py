@@ -17,7 +17,7 @@ from marin.storage.store import BuildStore, Store
 
 RECORD = "poems/2026.07.01/.artifact.json"
 ADDRESS = "poems/2026.07.01"
-BUILD = f"{ADDRESS}/.builds/b1"
+BUILD = f"{ADDRESS}/.build-b1"
 
 _PATHS = ("a", "b/c", "b/.d", "e/f/g")
 _DATA = st.sampled_from([b"", b"1", b"2", b"\x00\xff" * 40_000])
@@ -197,7 +197,7 @@ class BuildStoreContract(StoreContract):
             file.write_text(text)
 
     def test_a_location_leads_back_to_its_path(self, store: BuildStore):
-        for path in ("", "a", "poems/dev/.builds/b 1"):
+        for path in ("", "a", "poems/dev/.build-b 1"):
             assert store.relative(store.url(path)) == path
         assert store.url("a").startswith("/")
         assert store.relative(store.url("") + "x/a") is None
@@ -209,7 +209,7 @@ class BuildStoreContract(StoreContract):
     def test_a_new_folder_is_there_and_empty(self, store: BuildStore):
         store.make_folder(BUILD)
         assert list(self.at(store, BUILD).iterdir()) == []
-        assert store.list(f"{ADDRESS}/.builds") == ["b1/"]
+        assert store.list(ADDRESS) == [".build-b1/"]
 
     def test_a_folder_is_not_made_twice(self, store: BuildStore):
         store.make_folder(BUILD)
@@ -220,7 +220,7 @@ class BuildStoreContract(StoreContract):
         self.build(store, shards__a="1")
         store.move_folder(BUILD, "trash/2026/poems")
         assert store.read("trash/2026/poems/shards/a") == b"1"
-        assert store.list(f"{ADDRESS}/.builds") == []
+        assert store.list(ADDRESS) == []
 
     def test_a_folder_moves_over_nothing(self, store: BuildStore):
         self.build(store, a="1")
@@ -267,13 +267,21 @@ class BuildStoreContract(StoreContract):
         store.write(f"{ADDRESS}/.log", b"a control file stays")
         self.build(store, **{"a": "1", "shards__new": "2", ".manifest.json": "new"})
         assert store.publish(RECORD, b"building", b"built", BUILD)
-        assert store.list(ADDRESS) == [".artifact.json", ".builds/", ".log", ".manifest.json", "a", "shards/"]
+        (aside,) = (name for name in store.list(ADDRESS) if name.startswith(".stray-"))
+        assert store.list(ADDRESS) == [".artifact.json", ".log", ".manifest.json", aside, "a", "shards/"]
         assert store.list(f"{ADDRESS}/shards") == ["new"]
-        (aside,) = store.list(f"{ADDRESS}/.builds")
-        assert aside.startswith("stray-")
-        assert store.list(f"{ADDRESS}/.builds/{aside}"[:-1]) == [".manifest.json", "a", "shards/", "stray"]
+        assert store.list(f"{ADDRESS}/{aside}"[:-1]) == [".manifest.json", "a", "shards/", "stray"]
 
-    @pytest.mark.parametrize("name", [".artifact.json", ".builds__x"])
+    def test_what_other_attempts_left_goes_when_one_publishes(self, store: BuildStore):
+        store.write(RECORD, b"building")
+        self.build(store, a="1")
+        for left in (".build-b0/a", ".build-held/a", ".job-b0/call", ".stray-1/a"):
+            store.write(f"{ADDRESS}/{left}", b"left")
+        with store.hold(f"{ADDRESS}/.build-held"):
+            assert store.publish(RECORD, b"building", b"built", BUILD)
+        assert store.list(ADDRESS) == [".artifact.json", ".build-held/", ".stray-1/", "a"]
+
+    @pytest.mark.parametrize("name", [".artifact.json", ".build-b2__x", ".job-b1__x", ".stray-x"])
     def test_a_step_can_not_forge_control_files(self, store: BuildStore, name: str):
         store.write(RECORD, b"building")
         self.build(store, **{"a": "1", name: "forged"})
@@ -284,12 +292,12 @@ class BuildStoreContract(StoreContract):
 
     def test_an_address_with_strays_can_start_anew(self, store: BuildStore):
         store.write(RECORD, b"building, but dead")
-        for path in ("a", "shards/b", ".manifest.json", ".builds/b0/c"):
+        for path in ("a", "shards/b", ".manifest.json", ".build-b0/c"):
             store.write(f"{ADDRESS}/{path}", path.encode())
         assert not store.unpublish(RECORD, b"another record", b"building", BUILD)
-        assert store.list(ADDRESS) == [".artifact.json", ".builds/", ".manifest.json", "a", "shards/"]
+        assert store.list(ADDRESS) == [".artifact.json", ".build-b0/", ".manifest.json", "a", "shards/"]
         assert store.unpublish(RECORD, b"building, but dead", b"building", BUILD)
-        assert store.list(ADDRESS) == [".artifact.json", ".builds/", ".manifest.json"]
+        assert store.list(ADDRESS) == [".artifact.json", ".build-b0/", ".build-b1/", ".manifest.json"]
         assert store.read(RECORD) == b"building"
         assert (store.read(f"{BUILD}/a"), store.read(f"{BUILD}/shards/b")) == (b"a", b"shards/b")
 
@@ -299,8 +307,8 @@ class BuildStoreContract(StoreContract):
         self.build(store, a="in the build folder")
         assert store.unpublish(RECORD, b"dead", b"building", BUILD)
         assert store.read(f"{BUILD}/a") == b"in the build folder"
-        (aside,) = (name for name in store.list(f"{ADDRESS}/.builds") if name.startswith("stray-"))
-        assert store.read(f"{ADDRESS}/.builds/{aside}a") == b"at the address"
+        (aside,) = (name for name in store.list(ADDRESS) if name.startswith(".stray-"))
+        assert store.read(f"{ADDRESS}/{aside}a") == b"at the address"
 
     def test_starting_anew_without_strays_makes_no_folder(self, store: BuildStore):
         assert store.unpublish(RECORD, None, b"building", BUILD)
@@ -314,7 +322,7 @@ class BuildStoreContract(StoreContract):
             assert not store.remove_unheld(BUILD)
             assert store.read(f"{BUILD}/a/b") == b"1"
         assert store.remove_unheld(BUILD)
-        assert store.list(f"{ADDRESS}/.builds") == []
+        assert store.list(ADDRESS) == []
 
     def test_removing_what_is_gone_is_done(self, store: BuildStore):
         assert store.remove_unheld(BUILD)

@@ -13,7 +13,7 @@ from marin.errors import StoreError
 from marin.storage.local import LocalStore
 
 RECORD = "poems/dev/.artifact.json"
-BUILD = "poems/dev/.builds/b1"
+BUILD = "poems/dev/.build-b1"
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_what_a_killed_writer_left_is_cleared_when_an_attempt_starts_or_ends(sto
     store.write("poems/dev/.marin-tmp-0123456789abcdef", b"half a rec")
     store.make_folder(BUILD)
     assert getattr(store, operation)(RECORD, b"building", b"next", BUILD)
-    assert [name for name in os.listdir(store.url("poems/dev")) if name != ".builds"] == [".artifact.json"]
+    assert [name for name in os.listdir(store.url("poems/dev")) if name != ".build-b1"] == [".artifact.json"]
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no folder here in which nobody can make one: NOT held")

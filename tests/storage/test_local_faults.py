@@ -18,7 +18,7 @@ from marin.storage.local import LocalStore
 from tests.storage.children import python
 
 RECORD = "poems/dev/.artifact.json"
-BUILD = "poems/dev/.builds/b1"
+BUILD = "poems/dev/.build-b1"
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_disk_that_fills_up_while_publishing_takes_nothing_apart(
         with pytest.raises(StorageFullError):
             store.publish(RECORD, b"building", b"built", BUILD)
     assert store.read(RECORD) == b"building"
-    assert store.list("poems/dev") == [".artifact.json", ".builds/"]
+    assert store.list("poems/dev") == [".artifact.json", ".build-b1/"]
     assert store.list(BUILD) == ["a", "b/", "d"]
 
 

@@ -15,7 +15,7 @@ from marin.storage.local import LocalStore
 from tests.storage.children import python
 
 RECORD = "poems/dev/.artifact.json"
-BUILD = "poems/dev/.builds/b1"
+BUILD = "poems/dev/.build-b1"
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def deadly(function):
 for name in ("open", "mkdir", "write", "fsync", "rename", "unlink", "rmdir"):
     setattr(os, name, deadly(getattr(os, name)))
 if operation == "publish":
-    assert store.publish("poems/dev/.artifact.json", b"building", b"built", "poems/dev/.builds/b1")
+    assert store.publish("poems/dev/.artifact.json", b"building", b"built", "poems/dev/.build-b1")
 elif operation == "swap":
     assert store.compare_and_swap("poems/dev/.artifact.json", b"building", b"built")
 else:
@@ -85,7 +85,7 @@ def test_a_publisher_killed_at_any_moment_loses_and_mixes_nothing(store: LocalSt
         assert contents(killed, "") == everything
         seen.append(record := killed.read(RECORD))
         if record == b"built":
-            assert [name for name in killed.list("poems/dev") if name != ".builds/"] == [
+            assert [name for name in killed.list("poems/dev") if not name.startswith((".build-", ".stray-"))] == [
                 ".artifact.json",
                 ".manifest.json",
                 "a",
@@ -93,14 +93,22 @@ def test_a_publisher_killed_at_any_moment_loses_and_mixes_nothing(store: LocalSt
             ]
             assert killed.read("poems/dev/a") == f"first: {BUILD}/a".encode()
             continue
-        assert killed.unpublish(RECORD, b"building", b"building again", "poems/dev/.builds/strays")
+        assert killed.unpublish(RECORD, b"building", b"building again", "poems/dev/.stray-1")
         assert all(name.startswith(".") for name in killed.list("poems/dev"))
         for path in ("a", "shards/new", ".manifest.json"):
-            killed.write(f"poems/dev/.builds/b2/{path}", b"second")
-        assert killed.publish(RECORD, b"building again", b"built", "poems/dev/.builds/b2")
-        assert killed.list("poems/dev") == [".artifact.json", ".builds/", ".manifest.json", "a", "shards/"]
+            killed.write(f"poems/dev/.build-b2/{path}", b"second")
+        assert killed.publish(RECORD, b"building again", b"built", "poems/dev/.build-b2")
+        assert [name for name in killed.list("poems/dev") if not name.startswith((".build-", ".stray-"))] == [
+            ".artifact.json",
+            ".manifest.json",
+            "a",
+            "shards/",
+        ]
         assert killed.list("poems/dev/shards") == ["new"]
-        assert contents(killed, "") == sorted([*everything, *["second"] * 3])
+        left = contents(killed, "")
+        assert left.count("second") == 3
+        # Of the first attempt only what it had not moved may go, with its folder.
+        assert {"first: poems/dev/a", "first: poems/dev/stray"} <= set(left) <= {*everything, "second"}
         assert not [name for name in os.listdir(killed.url("poems/dev")) if name.startswith(folders.TEMPORARY)]
     assert seen == sorted(seen, key=lambda record: record == b"built")
     assert {b"building", b"built"} == set(seen)
@@ -110,7 +118,7 @@ def test_a_record_whose_writer_is_killed_at_any_moment_is_old_or_new(store: Loca
     for killed in killed_at_each_step("swap", lambda: prepared(store)):
         record = killed.read(RECORD)
         assert record in (b"building", b"built")
-        assert killed.list("poems/dev") == [".artifact.json", ".builds/", "a", "stray"]
+        assert killed.list("poems/dev") == [".artifact.json", ".build-b1/", "a", "stray"]
         assert killed.compare_and_swap(RECORD, record, b"next")
 
 

@@ -22,7 +22,7 @@ from marin.storage.local import LocalStore
 from tests.storage.children import running
 
 RECORD = "poems/dev/.artifact.json"
-BUILD = "poems/dev/.builds/b1"
+BUILD = "poems/dev/.build-b1"
 
 
 @pytest.fixture
@@ -204,4 +204,4 @@ def test_a_folder_held_by_another_process_is_removed_once_that_is_killed(store: 
         child.kill()
         child.wait(timeout=30)
         assert store.remove_unheld(BUILD)
-    assert store.list("poems/dev/.builds") == []
+    assert store.list("poems/dev") == []

@@ -14,10 +14,10 @@ import sys
 
 from marin.cli.script import module_targets, run_script
 from marin.cli.script_arguments import add_script_arguments, around_script
-from marin.execution.build_context import build_context
 from marin.execution.console import json_reporter, reporting, terminal_reporter
 from marin.execution.events import Reporter
 from marin.execution.runner import run
+from marin.execution.version_codex import build_context
 from marin.experiment.main import add_run_arguments, version_note
 
 

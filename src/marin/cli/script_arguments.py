@@ -10,10 +10,10 @@ from pathlib import Path
 from types import ModuleType
 
 from marin.cli.script import module_targets, run_script
-from marin.execution.build_context import VersionCodex, build_context
 from marin.execution.graph import Step
 from marin.execution.options import run_options
 from marin.execution.runner import TargetsCaptured, capture_targets
+from marin.execution.version_codex import VersionCodex, build_context
 from marin.experiment.main import JSON_HELP, Launch, codex_of, launched, run_options_of, version_note
 
 

@@ -6,10 +6,6 @@ Read in this order: identity, lazy, context, fingerprint, record, planning, sche
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# Not on first use: each of them is called like the module that it is in, which would take its name.
-from marin.execution.build_context import VersionCodex, build_context
-from marin.execution.remote import remote
-
 if TYPE_CHECKING:
     from marin.execution.applying import apply
     from marin.execution.artifact import Artifact
@@ -19,7 +15,9 @@ if TYPE_CHECKING:
     from marin.execution.lazy import ArtifactStep
     from marin.execution.materialize import materialized_config
     from marin.execution.options import RunOptions
+    from marin.execution.remote_function import remote
     from marin.execution.runner import load, lower, plan, resolve, run
+    from marin.execution.version_codex import VersionCodex, build_context
 
 __all__ = [
     "OUT",
@@ -42,6 +40,7 @@ __all__ = [
 
 
 # Imported at their first use: describing a pipeline must not pay for running one, nor the process of a step for either.
+# So none of them may be called like a module here, which would take its name.
 _HOMES = {
     "OUT": "inputs",
     "Artifact": "artifact",
@@ -51,6 +50,8 @@ _HOMES = {
     "StepContext": "context",
     "apply": "applying",
     "materialized_config": "materialize",
+    "remote": "remote_function",
+    **dict.fromkeys(("VersionCodex", "build_context"), "version_codex"),
     **dict.fromkeys(("load", "lower", "plan", "resolve", "run"), "runner"),
 }
 

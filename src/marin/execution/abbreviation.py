@@ -12,7 +12,6 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from marin.execution.artifact import to_json
 from marin.execution.record_fields import record_fields
 from marin.execution.redaction import (
     REDACTED,
@@ -22,6 +21,7 @@ from marin.execution.redaction import (
     redact_values,
     secret_values,
 )
+from marin.execution.results import to_json
 
 MAX_WIDTH = 120
 """Longest text of one value, in characters."""

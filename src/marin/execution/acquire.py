@@ -15,7 +15,6 @@ from marin.execution.graph import Step
 from marin.execution.held_record import WORKING_UNDER_VARIABLE, HeldRecord, is_around_us, is_given_up, stopped
 from marin.execution.observe import check_data
 from marin.execution.record import (
-    BUILDS_FOLDER,
     Attempt,
     Build,
     Lease,
@@ -29,10 +28,11 @@ from marin.execution.record import (
     record_path,
     timestamp,
 )
-from marin.execution.remote import RemoteFunction
+from marin.execution.remote_function import RemoteFunction
 from marin.execution.run_state import RunState, Stopped
 from marin.executors.leftovers import end_processes
 from marin.storage.owner import SilenceWatch, describe, is_dead_here, this_process
+from marin.storage.store import BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX
 
 POLL_SECONDS = 0.1
 """How often a waiting process looks at the record of what another one builds."""
@@ -43,10 +43,12 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
     watch = SilenceWatch()
     told: str | None = None
     waited = _Waited()
+    is_new = step.id in run.unrecorded
     while True:
         if run.stop.is_set():
             raise Stopped
-        raw, record = _read(run, step)
+        raw, record = (None, None) if is_new else _read(run, step)
+        is_new = False  # if somebody is faster, the next look tells
         if record is not None and record.build is not None and not step.id.is_mutable:
             check_data(run.store, record, record.build)
             return record.build
@@ -127,15 +129,16 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
     now = datetime.datetime.now(datetime.UTC)
     before = record.attempt if record is not None else None
     fingerprint = step.fingerprint()
+    random = os.urandom(12).hex()
     attempt = Attempt(
-        build_id=new_build_id(now),
+        build_id=new_build_id(now, random[:8]),
         fingerprint_scheme=fingerprint.scheme,
         fingerprint_digest=fingerprint.digest,
         started=timestamp(now),
         inputs=run.inputs(step),
         lease=Lease(
             owner=this_process(),
-            nonce=os.urandom(8).hex(),
+            nonce=random[8:],
             term=before.lease.term + 1 if before is not None else 1,
             ttl_seconds=run.options.lease_seconds,
         ),
@@ -148,19 +151,22 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
         attempt=attempt,
     )
     encoded = encode_record(new)
-    strays = [name for name in run.store.list(address) if not name.startswith(".")]
-    if strays and raw is None:
-        raise _occupied(run, step, strays)
-    if raw is None:
-        _check_nesting(run, step)
     path = record_path(address)
+    if raw is None:
+        if strays := [name for name in run.store.list(address) if not name.startswith(".")]:
+            if run.store.read(path) is not None:
+                return None
+            raise _occupied(run, step, strays)
+        _check_nesting(run, step)
     try:
         if raw is None:
             taken = run.store.compare_and_swap(path, None, encoded)
         else:
             # Clears what a killed writer has left. Strays are a publisher's that was killed after it had begun to move
             # the data up: back with it, into its own folder.
-            folder = build_folder(address, before.build_id if before is not None else f"stray-{attempt.build_id}")
+            folder = f"{address}/{STRAY_PREFIX}{attempt.build_id}"
+            if before is not None:
+                folder = build_folder(address, before.build_id)
             taken = run.store.unpublish(path, raw, encoded, folder)
     except StoreError:
         # A disk may fail when all is done, at the last fsync: then the lease is ours, and others would wait for us.
@@ -221,7 +227,7 @@ def prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt 
     if before is None or not os.path.isdir(run.store.url(folder)):
         run.store.make_folder(folder)
     if before is not None or kept is not None:
-        remove_old_builds(run, address, keep={held.attempt.build_id, os.path.basename(kept.data) if kept else ""})
+        remove_old_builds(run, address, keep={os.path.basename(folder), kept.data if kept else ""})
 
 
 def _is_gone(run: RunState, step: Step, before: Attempt) -> bool:
@@ -248,10 +254,10 @@ def _copied(run: RunState, old: str, folder: str) -> bool:
 
 def remove_old_builds(run: RunState, address: str, keep: set[str]) -> None:
     """Remove the folders that no record names, unless somebody still reads them."""
-    for name in run.store.list(f"{address}/{BUILDS_FOLDER}"):
+    for name in run.store.list(address):
         bare = name.rstrip("/")
-        if bare not in keep and not bare.startswith("stray-"):
-            run.store.remove_unheld(f"{address}/{BUILDS_FOLDER}/{bare}")
+        if bare.startswith((BUILD_PREFIX, JOB_PREFIX)) and bare not in keep:
+            run.store.remove_unheld(f"{address}/{bare}")
 
 
 def is_resumable(step: Step) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Generator
-from contextvars import ContextVar
-from typing import Generic, TypeVar
+from contextvars import ContextVar, Token
+from typing import Generic, TypeVar, final
 
 T = TypeVar("T")
 
@@ -49,6 +49,22 @@ class Ambient(Generic[T]):
             if shared:
                 self._of_main_thread.pop()
             self._here.reset(token)
+
+
+@final
+class setting(Generic[T]):  # reads as the statement that it is
+    """Inside, ``variable`` has ``value``. Not a generator: it is entered for each step."""
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[T], value: T) -> None:
+        self._variable, self._value = variable, value
+
+    def __enter__(self) -> None:
+        self._token: Token[T] = self._variable.set(self._value)
+
+    def __exit__(self, *_: object) -> None:
+        self._variable.reset(self._token)
 
 
 def _on_main_thread() -> bool:

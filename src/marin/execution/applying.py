@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from marin.errors import InputsError
 from marin.execution.applied import AppliedFunction, check_inputs
 from marin.execution.artifact import Artifact
-from marin.execution.build_context import AMBIENT_VERSION
 from marin.execution.inputs import Inputs
 from marin.execution.lazy import ArtifactStep
-from marin.execution.remote import RemoteFunction
+from marin.execution.remote_function import RemoteFunction
+from marin.execution.version_codex import AMBIENT_VERSION
 
 if TYPE_CHECKING:
     import typing_extensions

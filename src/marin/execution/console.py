@@ -251,53 +251,41 @@ class Guarded:
         self._reporter = reporter
 
     def planned(self, plan: Plan, *, prefix: str, origin: str, hint: str | None) -> None:
-        with self._unharmed():
-            self._reporter.planned(plan, prefix=prefix, origin=origin, hint=hint)
+        self._pass_on(self._reporter.planned, plan, prefix=prefix, origin=origin, hint=hint)
 
     def started(self, id_: ArtifactId, *, log: str | None) -> None:
-        with self._unharmed():
-            self._reporter.started(id_, log=log)
+        self._pass_on(self._reporter.started, id_, log=log)
 
     def waiting(self, id_: ArtifactId, *, holder: str) -> None:
-        with self._unharmed():
-            self._reporter.waiting(id_, holder=holder)
+        self._pass_on(self._reporter.waiting, id_, holder=holder)
 
     def progressed(self, id_: ArtifactId, progress: Progress) -> None:
-        with self._unharmed():
-            self._reporter.progressed(id_, progress)
+        self._pass_on(self._reporter.progressed, id_, progress)
 
     def noted(self, id_: ArtifactId, note: str) -> None:
-        with self._unharmed():
-            self._reporter.noted(id_, note)
+        self._pass_on(self._reporter.noted, id_, note)
 
     def retrying(self, id_: ArtifactId, failed: FailedTry, *, retry: int, of: int, seconds: float) -> None:
-        with self._unharmed():
-            self._reporter.retrying(id_, failed, retry=retry, of=of, seconds=seconds)
+        self._pass_on(self._reporter.retrying, id_, failed, retry=retry, of=of, seconds=seconds)
 
     def finished(self, id_: ArtifactId, outcome: Outcome, *, seconds: float, path: str) -> None:
-        with self._unharmed():
-            self._reporter.finished(id_, outcome, seconds=seconds, path=path)
+        self._pass_on(self._reporter.finished, id_, outcome, seconds=seconds, path=path)
 
     def failed(self, failed: FailedStep) -> None:
-        with self._unharmed():
-            self._reporter.failed(failed)
+        self._pass_on(self._reporter.failed, failed)
 
     def blocked(self, id_: ArtifactId, *, by: ArtifactId) -> None:
-        with self._unharmed():
-            self._reporter.blocked(id_, by=by)
+        self._pass_on(self._reporter.blocked, id_, by=by)
 
     def stopping(self, signal_name: str) -> None:
-        with self._unharmed():
-            self._reporter.stopping(signal_name)
+        self._pass_on(self._reporter.stopping, signal_name)
 
     def ended(self, *, interrupted: bool) -> None:
-        with self._unharmed():
-            self._reporter.ended(interrupted=interrupted)
+        self._pass_on(self._reporter.ended, interrupted=interrupted)
 
-    @contextlib.contextmanager
-    def _unharmed(self) -> Generator[None]:
+    def _pass_on(self, event: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         try:
-            yield
+            event(*args, **kwargs)
         except Exception as fault:  # noqa: BLE001  # whatever a terminal or a pipe does, the run is worth more
             broken, self._reporter = self._reporter, SilentReporter()
             with contextlib.suppress(Exception):

@@ -280,7 +280,7 @@ def _plain_text(text: str) -> JSON:
 
 def _placeholder(value: Placeholder) -> JSON:
     if isinstance(value, PathPlaceholder):
-        return _text(str(value))
+        return _text(str(value)) if value.tail else {"placeholder": value.token}
     # A dependency's typed artifact is another thing than its path, and has the same token.
     if isinstance(value, ResolvedPlaceholder):
         return {"placeholder": value.token.replace("artifact:", "resolved:", 1)}

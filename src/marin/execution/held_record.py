@@ -6,7 +6,8 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 import msgspec
@@ -19,6 +20,7 @@ from marin.errors import (
     StoreError,
     StoreReadOnlyError,
 )
+from marin.execution.ambient import setting
 from marin.execution.identity import ArtifactId
 from marin.execution.record import (
     Attempt,
@@ -43,14 +45,9 @@ WORKING_UNDER_VARIABLE = "MARIN_WORKING_UNDER"
 _WORKING_UNDER: ContextVar[frozenset[str]] = ContextVar("marin_working_under", default=frozenset())
 
 
-@contextlib.contextmanager
-def working_under(lease: Lease) -> Generator[None]:
+def working_under(lease: Lease) -> AbstractContextManager[None]:
     """Inside, and in runs that are started inside, ``is_around_us`` knows ``lease``."""
-    token = _WORKING_UNDER.set(_WORKING_UNDER.get() | {lease.nonce})
-    try:
-        yield
-    finally:
-        _WORKING_UNDER.reset(token)
+    return setting(_WORKING_UNDER, _WORKING_UNDER.get() | {lease.nonce})
 
 
 def is_around_us(lease: Lease) -> bool:

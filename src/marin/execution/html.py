@@ -15,7 +15,7 @@ from marin.execution.members import take_apart
 from marin.execution.plan_text import LABELS, code_line, is_noteworthy, overview
 from marin.execution.planning import Decision, Plan, PlannedStep
 from marin.execution.redaction import redacted_payload, shown_place
-from marin.execution.remote import RemoteFunction
+from marin.execution.remote_function import RemoteFunction
 from marin.execution.showing import show
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from marin.errors import InvalidNameError, InvalidVersionError
 
@@ -17,8 +17,7 @@ _DATE_VERSION = re.compile(r"([0-9]{4})\.([0-9]{2})\.([0-9]{2})(?:\.([1-9][0-9]*
 _LOOSE_DATE = re.compile(r"[vV]?([0-9]{4})[-._/]?([0-9]{1,2})[-._/]?([0-9]{1,2})(?:[-._/]([1-9][0-9]*))?")
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class ArtifactId:
+class ArtifactId(NamedTuple):  # hashed and compared dozens of times for each step of a run
     """Names one artifact. Equal ids share one address, whatever their recipe.
 
     >>> str(ArtifactId("tokenized/poems", "2026.07.01"))

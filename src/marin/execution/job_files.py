@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from dataclasses import dataclass
-from typing import Literal
+import pickle
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
-from marin.execution.failure import Failure
 from marin.execution.progress import Progress
 from marin.execution.step_body import Completed
+
+if TYPE_CHECKING:
+    from marin.execution.failure import Failure
 
 CALL_FILE = "call.pickle"
 """Two pickles: the ``sys.path`` of the run, and then, to be read with that path, the call."""
@@ -19,8 +21,7 @@ CALL_FILE = "call.pickle"
 EXCEPTION_FILE = "exception.pickle"
 """The exception that the step raised, if it can be pickled."""
 
-OUTCOME_FILE = "outcome.msgpack"
-"""Not JSON, which has no NaN: a result must arrive as it was returned."""
+OUTCOME_FILE = "outcome.pickle"
 
 PROGRESS_FILE = "progress.json"
 
@@ -53,7 +54,7 @@ def write_whole(path: str, data: bytes) -> None:
 
 def write_outcome(folder: str, outcome: Outcome) -> None:
     """Tell how the step ended: whole or not at all. On a full disk in the room of the call, which is over."""
-    data = msgspec.msgpack.encode(outcome)
+    data = pickle.dumps(outcome)
     try:
         write_whole(os.path.join(folder, OUTCOME_FILE), data)
     except OSError:
@@ -67,21 +68,22 @@ def read_outcome(folder: str) -> Outcome | None:
     """What the worker wrote, or None if it did not come to that."""
     try:
         with open(os.path.join(folder, OUTCOME_FILE), "rb") as file:
-            return msgspec.msgpack.decode(file.read(), type=Outcome)
-    except (FileNotFoundError, msgspec.DecodeError):
+            outcome = pickle.load(file)
+    except Exception:  # noqa: BLE001  # what is torn may say anything
         return None
+    return outcome if isinstance(outcome, Outcome) else None
 
 
 def write_progress(folder: str, progress: Progress) -> None:
     """Tell how far the step is. A disk that can't be written is no reason to end it."""
     with contextlib.suppress(OSError):  # a full disk is the step's to report
-        write_whole(os.path.join(folder, PROGRESS_FILE), msgspec.json.encode(progress))
+        write_whole(os.path.join(folder, PROGRESS_FILE), json.dumps(asdict(progress)).encode())
 
 
 def read_progress(folder: str) -> Progress | None:
     """The last progress that was told; None before the first."""
     try:
         with open(os.path.join(folder, PROGRESS_FILE), "rb") as file:
-            return msgspec.json.decode(file.read(), type=Progress)
-    except (FileNotFoundError, msgspec.DecodeError):
+            return Progress(**json.load(file))
+    except (FileNotFoundError, ValueError, TypeError):
         return None  # a picture of progress is never worth a failure

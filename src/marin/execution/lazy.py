@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from marin.errors import ConfigurationError
 from marin.execution.applied import AppliedFunction
-from marin.execution.artifact import Artifact, type_fault
-from marin.execution.build_context import AMBIENT_VERSION, ambient_version, note_written_version
+from marin.execution.artifact import Artifact
 from marin.execution.context import StepContext
 from marin.execution.identity import ArtifactId, artifact_id
 from marin.execution.recipe import recipe_fingerprint
-from marin.execution.remote import RemoteFunction
+from marin.execution.remote_function import RemoteFunction
+from marin.execution.results import type_fault
 from marin.execution.step_function import call_fault
+from marin.execution.version_codex import AMBIENT_VERSION, ambient_version, note_written_version
 
 if TYPE_CHECKING:
     # Checkers bring this module along; with it a handle without an artifact_type is one of Artifact.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import NamedTuple, final
 
 from marin.execution.held_record import HeldRecord
 
@@ -14,10 +14,25 @@ LOOK_SECONDS = 1.0
 """How soon a request to stop a step is noticed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Callbacks:
+class _Callbacks(NamedTuple):
     renewed: Callable[[], None]
     stopped: Callable[[], None]
+
+
+@final
+class _Kept:
+    """A lease that is renewed while inside. Not a generator: it is entered for each step."""
+
+    __slots__ = ("_callbacks", "_held", "_keeper")
+
+    def __init__(self, keeper: LeaseKeeper, held: HeldRecord, callbacks: _Callbacks) -> None:
+        self._keeper, self._held, self._callbacks = keeper, held, callbacks
+
+    def __enter__(self) -> None:
+        self._keeper.begin(self._held, self._callbacks)
+
+    def __exit__(self, *_: object) -> None:
+        self._keeper.end(self._held)
 
 
 class LeaseKeeper:
@@ -32,27 +47,28 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    @contextlib.contextmanager
     def keep(
         self,
         held: HeldRecord,
         renewed: Callable[[], None] = lambda: None,
         stopped: Callable[[], None] = lambda: None,
-    ) -> Generator[None]:
+    ) -> AbstractContextManager[None]:
         """Renew ``held`` while inside; ``renewed`` is called after each renewal that succeeded.
 
         ``stopped`` is called once somebody has asked to stop, and again until the lease is not held any more.
         """
+        return _Kept(self, held, _Callbacks(renewed, stopped))
+
+    def begin(self, held: HeldRecord, callbacks: _Callbacks) -> None:
         with self._changed:
-            self._held[held] = _Callbacks(renewed, stopped)
+            self._held[held] = callbacks
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="marin-leases", daemon=True)
                 self._thread.start()
-        try:
-            yield
-        finally:
-            with self._changed:
-                del self._held[held]
+
+    def end(self, held: HeldRecord) -> None:
+        with self._changed:
+            del self._held[held]
 
     def stop(self) -> None:
         with self._changed:

@@ -18,15 +18,15 @@ from marin.errors import (
     StoreError,
 )
 from marin.execution import result_types
-from marin.execution.artifact import Artifact, decode_result, encode_result
+from marin.execution.artifact import Artifact
 from marin.execution.code import CodeReader
 from marin.execution.graph import Step, StepGraph
 from marin.execution.held_record import is_given_up
 from marin.execution.identity import ArtifactId
+from marin.execution.manifest import first_missing
 from marin.execution.naming import class_name
 from marin.execution.planning import Observation
 from marin.execution.record import (
-    MANIFEST_NAME,
     PINNED_BUILD,
     Build,
     Record,
@@ -36,6 +36,7 @@ from marin.execution.record import (
     record_path,
 )
 from marin.execution.redaction import redacted_payload, shown_place
+from marin.execution.results import decode_result, encode_result
 from marin.storage.owner import is_dead_here
 from marin.storage.store import BuildStore
 
@@ -96,9 +97,10 @@ def check_data(store: BuildStore, record: Record, build: Build) -> None:
     place = build_url(store, record, build)
     if build.source is not None:
         check_source(record.id, place)
-    elif not os.path.exists(f"{place}/{MANIFEST_NAME}"):
+    elif (missing := first_missing(place, build.manifest)) is not None:
         raise StoreError(
-            f"{record.id}: the record says that it was built {build.finished}, but its data is not in {place}. "
+            f"{record.id}: the record says that it was built {build.finished}, but its data is not in {place}"
+            f"{f' (there is no {missing})' if missing else ''}. "
             f"Put the data back, or remove the record with 'marin rm {record.id}' and run again"
         )
 

@@ -27,7 +27,7 @@ from marin.execution.notes import (
 )
 from marin.execution.record import Attempt, Build, Record, RecordedFingerprint, State
 from marin.execution.redaction import redacted_payload, shown_place
-from marin.execution.remote import RemoteFunction
+from marin.execution.remote_function import RemoteFunction
 from marin.storage.owner import describe
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
+
+from marin.execution.ambient import setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +39,9 @@ def report(done: float, total: float = 0, unit: str = "", note: str = "") -> Non
         sink(Progress(done, total, unit, note))
 
 
-@contextlib.contextmanager
-def progress_sink(sink: Sink) -> Generator[None]:
+def progress_sink(sink: Sink) -> AbstractContextManager[None]:
     """Send the reports made inside to ``sink``."""
-    token = _SINK.set(sink)
-    try:
-        yield
-    finally:
-        _SINK.reset(token)
+    return setting(_SINK, sink)
 
 
 @contextlib.contextmanager

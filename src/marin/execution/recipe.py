@@ -18,7 +18,7 @@ from marin.execution.encoding import JSON, encode, encode_fields, refuse_handle
 from marin.execution.fingerprint import SCHEME, Fingerprint, digest
 from marin.execution.naming import class_name, find, function_name
 from marin.execution.record_fields import Field
-from marin.execution.remote import RemoteFunction
+from marin.execution.remote_function import RemoteFunction
 
 if TYPE_CHECKING:
     from marin.execution.lazy import ArtifactStep

@@ -14,6 +14,7 @@ names it as ``build``.
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 from enum import StrEnum
 from typing import Any
@@ -23,15 +24,15 @@ import msgspec
 from marin.errors import CorruptRecordError, NewerRecordError
 from marin.execution.code_changes import RecordedCode
 from marin.execution.identity import ArtifactId
+from marin.execution.manifest import ManifestSummary
 from marin.storage.owner import Owner
+from marin.storage.store import BUILD_PREFIX
 
 SCHEMA = 1
 """Raised when a record can't be read by an older Marin any more."""
 
 RECORD_NAME = ".artifact.json"
-BUILDS_FOLDER = ".builds"
 LOGS_FOLDER = ".logs"
-MANIFEST_NAME = ".manifest.json"
 PINNED_BUILD = "pinned"
 """The build id of bare data that a pin names."""
 
@@ -60,14 +61,6 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     build_id: str
     path: str
-
-
-class ManifestSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How much data, and the digest of the list of files in ``.manifest.json``."""
-
-    files: int
-    bytes: int
-    digest: str
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -217,7 +210,7 @@ def record_path(address: str) -> str:
 
 def build_folder(address: str, build_id: str) -> str:
     """The folder of one attempt, relative to the prefix."""
-    return f"{address}/{BUILDS_FOLDER}/{build_id}"
+    return f"{address}/{BUILD_PREFIX}{build_id}"
 
 
 def log_path(address: str, build_id: str) -> str:
@@ -232,13 +225,19 @@ def data_path(address: str, build: Build) -> str:
     return address if build.data == "." else f"{address}/{build.data}"
 
 
-def new_build_id(now: datetime.datetime) -> str:
-    """A name for one attempt: sorts by time, and is never used twice."""
-    # By hand: strftime takes longer than all the rest.
-    day, time = f"{now.year:04}{now.month:02}{now.day:02}", f"{now.hour:02}{now.minute:02}{now.second:02}"
-    return f"{day}T{time}-{os.urandom(4).hex()}"
+def new_build_id(now: datetime.datetime, random: str = "") -> str:
+    """A name for one attempt: sorts by time, and is never used twice. ``random``: 8 hex digits that are."""
+    return f"{timestamp(now).translate(_COMPACT)}-{random or os.urandom(4).hex()}"
 
 
 def timestamp(now: datetime.datetime) -> str:
     """UTC, to the second, as it stands in records."""
-    return now.astimezone(datetime.UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+    return _written(now.astimezone(datetime.UTC).replace(microsecond=0, tzinfo=None))
+
+
+_COMPACT = str.maketrans("", "", "-:Z")
+
+
+@functools.lru_cache(maxsize=2)  # in a run of short steps many fall into one second
+def _written(now: datetime.datetime) -> str:
+    return now.isoformat() + "Z"

@@ -24,7 +24,8 @@ from marin.execution.step_body import Completed
 from marin.executors.executor import LOG_BYTES, Claim, Executor, JobSpec, JobState
 from marin.storage.faults import translated_faults
 
-WORKER = "marin.execution.worker"
+START = "import sys; from marin.execution.worker import main; sys.exit(main(sys.argv[1]))"
+"""As ``-m marin.execution.worker`` does, in less time."""
 
 EXIT_SECONDS = 10.0
 """How long a worker may take to exit after its answer; a forgotten thread would keep it for ever."""
@@ -84,7 +85,7 @@ class RemoteCall:
             job = executor.submit(
                 JobSpec(
                     name=name,
-                    argv=(sys.executable, "-P", "-m", WORKER, os.path.abspath(job_folder)),
+                    argv=(sys.executable, "-P", "-c", START, os.path.abspath(job_folder)),
                     env={**os.environ, "PYTHONUNBUFFERED": "1", **env},
                     cwd=os.getcwd(),
                     log_path=log_path,

@@ -21,7 +21,7 @@ from marin.execution.observe import observe_step
 from marin.execution.options import RunOptions, run_options
 from marin.execution.pace import TICK_SECONDS, wanted_threads
 from marin.execution.planning import Plan
-from marin.execution.remote import RemoteFunction
+from marin.execution.remote_function import RemoteFunction
 from marin.execution.run_error import run_error
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.schedule import Schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,8 @@ class RunState:
     abandon: Callable[[ArtifactId, BaseException], None] = lambda id_, fault: None
     """Go on without a step that runs in a thread: for the run, it has ended with this fault."""
     _takers: set[ArtifactId] = field(default_factory=set[ArtifactId])
+    unrecorded: Collection[ArtifactId] = ()
+    """What had no record when the run was planned: its lease is taken without another look."""
     steps: Mapping[ArtifactId, Step] = field(default_factory=dict[ArtifactId, Step])
     code: Mapping[ArtifactId, RecordedCode] = field(default_factory=dict[ArtifactId, RecordedCode])
     """Of what is made, as it was when the run was planned."""

@@ -37,8 +37,8 @@ from marin.execution.observe import build_url, observe, observe_step, typed_arti
 from marin.execution.options import RunOptions, ambient_options, is_durable
 from marin.execution.planning import Decision, Observation, Plan, check_expected, make_plan
 from marin.execution.redaction import secret_values
-from marin.execution.remote import RemoteFunction
 from marin.execution.remote_call import check_sendable
+from marin.execution.remote_function import RemoteFunction
 from marin.execution.run_loop import RunLoop
 from marin.execution.run_state import RunState
 from marin.execution.step_process import check_disk
@@ -191,6 +191,7 @@ def run(
     options = options or ambient_options()
     examined = examine(*handles, options=options)
     planned, prefix, store = examined.plan, examined.prefix, examined.store
+    unrecorded = {id_ for id_, seen in examined.observed.items() if seen == _NOTHING}
     del examined  # a run need not keep the records of what it makes anew
     shown = one_at_a_time(reporter or default_reporter())
     shown.planned(planned, prefix=prefix.location, origin=prefix.origin, hint=prefix.hint)
@@ -210,6 +211,7 @@ def run(
         keeper=LeaseKeeper(options.lease_seconds),
         provenance=_once(lambda: provenance.capture(os.environ, sys.orig_argv, working_folder())),
         secrets=secret_values(os.environ),
+        unrecorded=unrecorded,
         steps=planned.graph.steps,
         code=_code(planned),
     )
@@ -222,6 +224,9 @@ def run(
     else:
         shown.ended(interrupted=False)
     return tuple(state.artifact(handle.id) for handle in handles)
+
+
+_NOTHING = Observation()
 
 
 def _open(options: RunOptions) -> tuple[Prefix, LocalStore]:

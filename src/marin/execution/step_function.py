@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable
@@ -33,6 +32,8 @@ def load_function(function: Callable[..., Any] | str) -> Callable[..., Any]:
         try:
             found = getattr(found, part)
         except AttributeError:
+            import difflib  # noqa: PLC0415  # only for a mistyped name
+
             near = difflib.get_close_matches(part, [name for name in dir(found) if not name.startswith("__")], n=1)
             hint = f": did you mean {near[0]!r}?" if near else ": correct the name, or define it there"
             raise ConfigurationError(f"step function {function!r}: {module_name} has no {attribute!r}{hint}") from None

@@ -12,14 +12,15 @@ from marin.errors import LeaseLostError, NotEnoughResourcesError, StepTimeoutErr
 from marin.execution.graph import Step
 from marin.execution.held_record import WORKING_UNDER_VARIABLE, HeldRecord, nonces_around_us, stopped
 from marin.execution.progress import Progress
-from marin.execution.record import BUILDS_FOLDER, build_folder, log_path
-from marin.execution.remote import RemoteFunction
+from marin.execution.record import build_folder, log_path
 from marin.execution.remote_call import RemoteCall
+from marin.execution.remote_function import RemoteFunction
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.step_body import Completed
 from marin.executors.executor import Busy, Claim
 from marin.executors.quantities import show_duration, show_size
 from marin.storage.prefix import PREFIX_VARIABLE
+from marin.storage.store import JOB_PREFIX
 
 POLL_SECONDS = 0.1
 """How often the supervisor of a step's process looks for progress, and whether it should stop."""
@@ -39,7 +40,7 @@ class StepProcess:
         build_id = held.attempt.build_id
         self.folder = build_folder(step.id.address, build_id)
         self.log = log_path(step.id.address, build_id)
-        self.job_folder = f"{step.id.address}/{BUILDS_FOLDER}/job-{build_id}"
+        self.job_folder = f"{step.id.address}/{JOB_PREFIX}{build_id}"
         self._call: RemoteCall | None = None
 
     def execute(self, remote: RemoteFunction, config: Any) -> Completed:

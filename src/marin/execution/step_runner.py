@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import os
 import time
 from collections.abc import Mapping
@@ -16,9 +17,8 @@ from typing import Any
 import msgspec
 
 from marin.errors import ArtifactTypeError, LeaseLostError, OutputError, StepStoppedError, StoreError
-from marin.execution.acquire import prepare_folder, remove_old_builds, take_or_wait
+from marin.execution.acquire import prepare_folder, take_or_wait
 from marin.execution.adopt import adopted_build
-from marin.execution.artifact import recordable_result
 from marin.execution.context import RunContext
 from marin.execution.events import Outcome
 from marin.execution.failure import Failure, shortened
@@ -30,24 +30,24 @@ from marin.execution.observe import recorded_fingerprint
 from marin.execution.progress import progress_sink
 from marin.execution.recipe import check_pure
 from marin.execution.record import (
-    BUILDS_FOLDER,
     Attempt,
     Build,
     FailedTry,
-    ManifestSummary,
     build_folder,
     data_path,
     log_path,
     new_build_id,
     timestamp,
 )
-from marin.execution.remote import RemoteFunction
+from marin.execution.remote_function import RemoteFunction
+from marin.execution.results import recordable_result
 from marin.execution.retrying import MAX_EARLIER, is_retried, pause_before_retry
 from marin.execution.run_state import RunState, Stopped
 from marin.execution.showing import plain
 from marin.execution.step_body import Completed, execute
 from marin.execution.step_function import load_function
 from marin.execution.step_process import StepProcess
+from marin.storage.store import BUILD_PREFIX
 
 _PAUSE_SLICE_SECONDS = 0.2
 _MAX_ERROR = 2000
@@ -128,27 +128,32 @@ class _Attempt:
         self.build_id = held.attempt.build_id
         self.address = step.id.address
         self.folder = build_folder(self.address, self.build_id)
-        path = log_path(self.address, self.build_id)
-        self.log = AttemptLog(path, run.store.url(path))
         self.started = time.monotonic()
         self.remote = step.run if isinstance(step.run, RemoteFunction) else None
         self.process = StepProcess(run, step, held) if self.remote is not None else None
 
+    @functools.cached_property
+    def log(self) -> AttemptLog:
+        path = log_path(self.address, self.build_id)
+        return AttemptLog(path, self.run.store.url(path))
+
     def run_and_publish(self) -> Made:
-        with contextlib.ExitStack() as stack:
-            if self.process is not None:
-                kept = self.run.keeper.keep(self.held, renewed=self.process.extend)
-            else:
-                kept = self.run.keeper.keep(self.held, stopped=self._abandon)
-            stack.enter_context(kept)
+        if self.process is not None:
+            kept = self.run.keeper.keep(self.held, renewed=self.process.extend)
+        else:
+            kept = self.run.keeper.keep(self.held, stopped=self._abandon)
+        with kept:
             if self.step.source is not None:
                 self.run.reporter.started(self.step.id, log=None)
                 build = adopted_build(self.run, self.step, self.build_id)
                 self.held.publish(build, None)
                 return Made(build, Outcome.ADOPTED)
-            for folder in self._mutable_inputs():
-                stack.enter_context(self.run.store.hold(folder))
-            return Made(self._publish(self._run_step()), Outcome.BUILT)
+            if not (folders := self._mutable_inputs()):
+                return Made(self._publish(self._run_step()), Outcome.BUILT)
+            with contextlib.ExitStack() as stack:
+                for folder in folders:
+                    stack.enter_context(self.run.store.hold(folder))
+                return Made(self._publish(self._run_step()), Outcome.BUILT)
 
     def record_stop(self) -> None:
         """The whole run was told to stop."""
@@ -231,6 +236,8 @@ class _Attempt:
 
     def _mutable_inputs(self) -> list[str]:
         """Folders that a later build of the same ``dev`` version would remove, were they not held."""
+        if not self.step.id.is_mutable:
+            return []  # a fixed version depends on fixed ones only
         ids = {dep.id for dep in self.step.deps if dep.id.is_mutable}
         builds = {id_: self.run.builds[id_] for id_ in ids}
         return [data_path(id_.address, build) for id_, build in builds.items() if build.source is None]
@@ -255,16 +262,14 @@ class _Attempt:
         fingerprint = recorded_fingerprint(self.step, self.run.secrets)
         build = Build(
             build_id=self.build_id,
-            data="." if moves else f"{BUILDS_FOLDER}/{self.build_id}",
+            data="." if moves else f"{BUILD_PREFIX}{self.build_id}",
             fingerprint=fingerprint,
             artifact_type=class_name(self.step.artifact_type),
             result=result,
             config=plain(fingerprint.payload.get("config")),
             runtime_args=_readable(self.step.runtime_args),
             deps=self.held.attempt.inputs,
-            manifest=ManifestSummary(
-                files=completed.manifest.files, bytes=completed.manifest.bytes, digest=completed.manifest.digest
-            ),
+            manifest=completed.manifest,
             log=self.log.path if self.remote is not None else None,
             started=self.held.attempt.started,
             finished=timestamp(datetime.datetime.now(datetime.UTC)),
@@ -276,8 +281,6 @@ class _Attempt:
         if self.run.durable:
             self.run.store.sync(self.folder)
         self.held.publish(build, self.folder if moves else None)
-        if moves and os.path.isdir(self.run.store.url(f"{self.address}/{BUILDS_FOLDER}")):
-            remove_old_builds(self.run, self.address, keep=set())  # of builders of whom no record was left
         return build
 
     def _checked_result(self, result: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from marin.execution.plan_text import Line, summary
 from marin.execution.planning import Decision, Plan
 from marin.execution.record import FailedTry, data_path
 from marin.execution.redaction import shown_place
-from marin.execution.remote import RemoteFunction
+from marin.execution.remote_function import RemoteFunction
 
 _LISTED_TARGETS = 10
 _LISTED_FAILURES = 30
@@ -87,17 +87,14 @@ class Tally:
 
     def _target_lines(self) -> Iterator[Line]:
         targets = [(id_, place) for id_ in self.plan.graph.targets if (place := self._place(id_)) is not None]
-        width = max((len(str(id_)) for id_, _ in targets[:_LISTED_TARGETS]), default=0)
-        for id_, place in targets[:_LISTED_TARGETS]:
-            yield Line(f"  {id_!s:<{width}}  {place}")
+        listed = targets[:_LISTED_TARGETS]
+        width = max((len(str(id_)) for id_, _ in listed), default=0)
+        for id_, place in listed:
+            yield Line(f"  {id_!s:<{width}}  {shown_place(place)}")
         if (more := len(targets) - _LISTED_TARGETS) > 0:
             yield Line(f"  … and {more:,} more below {self.prefix}", "dim")
 
     def _place(self, id_: ArtifactId) -> str | None:
-        place = self._exact_place(id_)
-        return None if place is None else shown_place(place)
-
-    def _exact_place(self, id_: ArtifactId) -> str | None:
         if id_ in self.paths:
             return self.paths[id_]
         planned = self.plan.steps[id_]

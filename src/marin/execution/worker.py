@@ -1,4 +1,4 @@
-"""The process of one step: ``python -P -m marin.execution.worker JOB_FOLDER``.
+"""The process of one step, which is given its job folder.
 
 It reads the call from the job folder, runs it, and writes there how it ended. That it ends with its supervisor is the
 executor's matter. SIGTERM becomes a ``KeyboardInterrupt`` in the main thread, so that a step can save its work.
@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 
 from marin.errors import RunInterrupted
 from marin.execution import job_files
-from marin.execution.failure import Failure
 from marin.execution.job_files import Outcome
 from marin.execution.progress import Progress, process_progress_sink
 from marin.execution.signals import in_this_process
@@ -75,6 +74,8 @@ def main(folder: str) -> int:
             outcome = Outcome(ended="completed", completed=_run(folder))
     except BaseException as fault:  # noqa: BLE001  # whatever it is, sys.exit as well: the supervisor is told
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        from marin.execution.failure import Failure  # noqa: PLC0415  # only a failed step needs it, and it imports much
+
         ended = "interrupted" if isinstance(fault, KeyboardInterrupt) else "failed"
         # Whoever makes an OSError may put anything there.
         number = fault.errno if isinstance(fault, OSError) and isinstance(fault.errno, int) else None
@@ -99,6 +100,7 @@ def _run(folder: str) -> Completed:
         call["config"],
         artifact_type=call["artifact_type"],
         output_path=call["output_path"],
+        resumes=True,
     )
 
 
@@ -134,7 +136,3 @@ def _say(text: str) -> None:
     """Into the log, if that can be written: the supervisor is told in any case."""
     with contextlib.suppress(OSError, ValueError):  # a full disk; a stream that the step has closed
         print(text, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

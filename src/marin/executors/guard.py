@@ -28,17 +28,23 @@ one), and the executor kills the rest of the session.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import os
 import select
-import signal
 import struct
 import sys
 import time
-from collections.abc import Callable
-from types import FrameType
+
+# A job waits for these imports. The module signal gives its numbers names, which takes longer than all the others; and
+# typing, collections and contextlib are as slow.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+    from types import FrameType
+else:
+    import _signal as signal
 
 MESSAGE = struct.Struct("=cd")
 """On the lease pipe: RENEW or CANCEL, and the new deadline on the clock that all processes of a boot share."""
@@ -85,7 +91,7 @@ def main(argv: list[str]) -> None:
     while _pump(output, log):
         pass  # the last words; nobody is left who could add to them
     log.close(_ABANDONED_NOTE.get(reason, "").encode())
-    with contextlib.suppress(BrokenPipeError):  # the run is gone: nobody asks how the job ended
+    with _suppressed(BrokenPipeError):  # the run is gone: nobody asks how the job ended
         os.write(status_pipe, STATUS.pack(status, reason))
     os._exit(0)  # at once: who waits for the end has been woken
 
@@ -142,7 +148,7 @@ def _start(command: list[str]) -> tuple[int, int]:
     output, prints = os.pipe()
     os.set_blocking(output, False)
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # the user's share of pipes may be used up
+        with _suppressed(OSError):  # the user's share of pipes may be used up
             fcntl.fcntl(prints, _F_SETPIPE_SZ, _PIPE_BYTES)
     # Held back, not lost: what is sent before the child stops ignoring it is delivered then.
     signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_JOB)
@@ -151,7 +157,7 @@ def _start(command: list[str]) -> tuple[int, int]:
         _become(command, guard, prints)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_THE_JOB)
     os.close(prints)
-    with contextlib.suppress(OSError):  # it may run its command already
+    with _suppressed(OSError):  # it may run its command already
         os.setpgid(pid, pid)  # in both processes: whichever comes first
     return pid, output
 
@@ -327,14 +333,26 @@ class BoundedLog:
             os.close(self._file)
             self._file = file
         except OSError:  # somebody has removed the folder, or made it read-only: what we have open can be emptied
-            with contextlib.suppress(OSError):
+            with _suppressed(OSError):
                 os.ftruncate(self._file, 0)
         name = os.path.basename(self._path)
         before = f"{name}.0" if older.endswith(".0") else f"{name}.1, and its beginning is in {name}.0"
         note = f"marin: this log is long: what came before is in {before}\n".encode()
         self._size = 0
-        with contextlib.suppress(OSError):
+        with _suppressed(OSError):
             self._size = os.write(self._file, note) if len(note) < self._part // 2 else 0
+
+
+class _suppressed:  # reads as the statement that it is
+    """Ends its block quietly at these exceptions."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self._kinds)
 
 
 def _final(line: bytes) -> bytes:
@@ -389,7 +407,7 @@ def _descendants(ancestor: int) -> list[int]:
 
 def _quietly_kill(pid: int, number: int) -> None:
     # It may have ended meanwhile, or have become another user's.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with _suppressed(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 

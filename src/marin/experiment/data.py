@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from marin.errors import ConfigurationError
-from marin.execution.build_context import AMBIENT_VERSION
 from marin.execution.context import StepContext
 from marin.execution.lazy import ArtifactStep
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
+from marin.execution.version_codex import AMBIENT_VERSION
 from marin.processing.download import HubDownload, HubDownloadConfig, RepositoryKind
 from marin.processing.sources import (
     FileFormat,

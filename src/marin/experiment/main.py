@@ -17,13 +17,13 @@ from typing import Any, cast
 
 from marin.errors import ConfigurationError, InvalidNameError, InvalidVersionError
 from marin.execution.ambient import Ambient
-from marin.execution.build_context import VersionCodex, build_context
 from marin.execution.console import json_reporter, plan_as_json, render_plan, terminal_reporter
 from marin.execution.graph import Step
 from marin.execution.identity import checked_name, checked_version
 from marin.execution.lazy import ArtifactStep
 from marin.execution.options import RunOptions
 from marin.execution.runner import plan, run
+from marin.execution.version_codex import VersionCodex, build_context
 from marin.experiment.command_line import parsed
 from marin.experiment.ending import EXIT_FAILED, is_expected, tell_fault
 from marin.storage.prefix import resolve_prefix, working_folder

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import shutil
 import stat
@@ -30,9 +31,13 @@ _LONGEST_PAUSE = 0.02
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 
+_OURS = os.urandom(8).hex()
+_COUNT = itertools.count()
+
+
 def temporary_name() -> str:
     """A name that no other process on any host makes."""
-    return f"{TEMPORARY}{os.urandom(8).hex()}"
+    return f"{TEMPORARY}{_OURS}-{os.getpid()}-{next(_COUNT)}"  # the number: a forked child has the same count
 
 
 def lock_folder(path: str, *, exclusive: bool, timeout: float) -> int | None:
@@ -141,8 +146,10 @@ def read_file(path: str, *, folder: int | None = None) -> bytes | None:
         os.close(file)
 
 
-def replace_file(folder: int, name: str, data: bytes, *, durable: bool) -> None:
+def replace_file(folder: int, name: str, data: bytes, *, durable: bool, is_new: bool = False) -> None:
     """Puts ``data`` at ``name`` in the open ``folder``, whole: at every moment the name has its old or its new bytes.
+
+    ``is_new``: nothing lies at ``name``, as far as the caller knows.
 
     Where it raises, nothing has changed, unless it is the last step (the folder's fsync) that failed.
     """
@@ -151,9 +158,11 @@ def replace_file(folder: int, name: str, data: bytes, *, durable: bool) -> None:
     file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
     try:
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(file, rest) :]
+            if not durable and not is_new:
+                _allocate(file, len(data))
+            written = os.write(file, data)
+            while written < len(data):
+                written += os.write(file, data[written:])
             if durable:
                 os.fsync(file)
         finally:
@@ -166,6 +175,13 @@ def replace_file(folder: int, name: str, data: bytes, *, durable: bool) -> None:
         sync_descriptor(folder)
 
 
+def _allocate(file: int, size: int) -> None:
+    """Give an empty file its blocks. ext4 starts a transfer for each file without them that replaces another."""
+    # Whatever is wrong with the disk is told by the writing.
+    with contextlib.suppress(OSError, AttributeError):
+        os.posix_fallocate(file, 0, size)
+
+
 def remove_file(path: str, *, folder: int | None = None) -> None:
     """Removes a file. Absent is fine."""
     try:
@@ -174,15 +190,15 @@ def remove_file(path: str, *, folder: int | None = None) -> None:
         return
 
 
-def remove_unfinished_files(folder: int) -> list[str]:
-    """Removes files that killed writers left in a folder which the caller has locked, so that no writer is in it.
+def remove_unfinished_files(path: str, locked: int) -> list[str]:
+    """Removes files that killed writers left in the folder which the caller has locked, so that no writer is in it.
 
     Returns the names of all else that is in the folder.
     """
     left: list[str] = []
-    for name in os.listdir(folder):
-        if name.startswith(TEMPORARY) and stat.S_ISREG(os.lstat(name, dir_fd=folder).st_mode):
-            remove_file(name, folder=folder)
+    for name in os.listdir(path):
+        if name.startswith(TEMPORARY) and stat.S_ISREG(os.lstat(name, dir_fd=locked).st_mode):
+            remove_file(name, folder=locked)
         else:
             left.append(name)
     return left

@@ -16,10 +16,10 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import final
 
-from marin.errors import NotBuiltError, OutputError, StoreBusyError
+from marin.errors import NotBuiltError, OutputError, StoreBusyError, StoreError
 from marin.storage import folder as folders
 from marin.storage.faults import translated_faults
-from marin.storage.store import BUILDS_FOLDER, Names, checked_path
+from marin.storage.store import BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX, Names, checked_path
 
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for a folder's lock. It is held for one small write or a few renames, never for a whole build."""
@@ -88,7 +88,7 @@ class LocalStore:
                     # All through the descriptor: the folder that is locked is the one that is changed.
                     if locked is None or folders.read_file(name, folder=locked) != expected:
                         return False
-                    if self._replace(locked, folder, name, new):
+                    if self._replace(locked, folder, name, new, is_new=expected is None):
                         return True
 
     def list(self, path: str) -> Names:
@@ -125,13 +125,14 @@ class LocalStore:
         location = self._base + checked_path(path)
         with translated_faults(location, writing=True):
             while True:
-                folders.make_folders(os.path.dirname(location), durable=self.durable)
-                # An empty parent may be tidied away by somebody in between.
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     os.mkdir(location)
                     if self.durable:
                         folders.sync_one(os.path.dirname(location))
                     return
+                except FileNotFoundError:
+                    # Again and again, as an empty parent may be tidied away by somebody in between.
+                    folders.make_folders(os.path.dirname(location), durable=self.durable)
 
     def move_folder(self, source: str, target: str) -> None:
         old, new = self._base + checked_path(source), self._base + checked_path(target)
@@ -166,8 +167,9 @@ class LocalStore:
                 return False
             entries = sorted(os.listdir(build))
             _refuse_reserved(entries, name, build)
-            present = folders.remove_unfinished_files(locked)
-            self._set_aside(folder, [entry for entry in present if entry in entries or not entry.startswith(".")])
+            present = folders.remove_unfinished_files(folder, locked)
+            if strays := [entry for entry in present if entry in entries or not entry.startswith(".")]:
+                self._set_aside(folder, strays)
             try:
                 self._move(entries, build, folder)
                 self._sync(locked)
@@ -177,8 +179,7 @@ class LocalStore:
                 if folders.read_file(name, folder=locked) == expected:
                     self._move([entry for entry in entries if os.path.lexists(f"{folder}/{entry}")], folder, build)
                 raise
-        _remove_if_empty(build)
-        _remove_if_empty(f"{folder}/{BUILDS_FOLDER}")
+        self._remove_attempts(folder, present, build)
         return True
 
     def unpublish(self, record_path: str, expected: bytes | None, new: bytes, into: str) -> bool:
@@ -187,7 +188,7 @@ class LocalStore:
         with translated_faults(record, writing=True), self._locked(folder, create=expected is None) as locked:
             if locked is None or folders.read_file(name, folder=locked) != expected:
                 return False
-            strays = [entry for entry in folders.remove_unfinished_files(locked) if not entry.startswith(".")]
+            strays = [entry for entry in folders.remove_unfinished_files(folder, locked) if not entry.startswith(".")]
             clashing = [entry for entry in strays if os.path.lexists(f"{target}/{entry}")]
             self._set_aside(folder, clashing)
             moving = sorted(set(strays).difference(clashing))
@@ -227,10 +228,10 @@ class LocalStore:
         """The descriptor of the locked folder. None: it is not there, and was not to be made."""
         return _Locked(folder, self._lock_timeout, durable=self.durable, create=create)
 
-    def _replace(self, locked: int, folder: str, name: str, data: bytes) -> bool:
+    def _replace(self, locked: int, folder: str, name: str, data: bytes, *, is_new: bool = False) -> bool:
         """Puts ``data`` at ``name`` in the locked folder. False: it was removed with a folder above it."""
         try:
-            folders.replace_file(locked, name, data, durable=self.durable)
+            folders.replace_file(locked, name, data, durable=self.durable, is_new=is_new)
         except FileNotFoundError:
             if folders.lies_at(locked, folder):
                 raise
@@ -256,11 +257,26 @@ class LocalStore:
         folders.remove_tree(doomed)
         folders.remove_unfinished_removals(parent)
 
+    def _remove_attempts(self, folder: str, present: Iterable[str], build: str) -> None:
+        """Removes what attempts have left at an address whose data is published: none of it counts any more."""
+        try:
+            os.rmdir(build)
+        except OSError:  # a writer that the step has left behind may have come late
+            self._try_to_remove(build)
+        for name in present:
+            if name.startswith((BUILD_PREFIX, JOB_PREFIX)) and (left := f"{folder}/{name}") != build:
+                self._try_to_remove(left)
+
+    def _try_to_remove(self, folder: str) -> None:
+        # Held, or not ours to remove: it is in nobody's way.
+        with contextlib.suppress(StoreError, OSError):
+            self._remove_folder(folder, timeout=0)
+
     def _set_aside(self, folder: str, entries: Iterable[str]) -> None:
         """Moves entries of ``folder`` where they are in nobody's way and can be found."""
         if entries := sorted(entries):
             stamp = time.strftime("%Y%m%d-%H%M%S")
-            aside = f"{folder}/{BUILDS_FOLDER}/stray-{stamp}-{os.urandom(4).hex()}"
+            aside = f"{folder}/{STRAY_PREFIX}{stamp}-{os.urandom(4).hex()}"
             folders.make_folders(aside, durable=self.durable)
             self._move(entries, folder, aside)
 
@@ -289,6 +305,9 @@ class _Locked:
         self._locked: int | None = None
 
     def __enter__(self) -> int | None:
+        if self._create:  # before a look, as mostly it is not there; a store that can't be written may have it
+            with contextlib.suppress(OSError):
+                folders.make_folders(self._folder, durable=self._durable)
         while True:
             self._locked = folders.lock_folder(self._folder, exclusive=True, timeout=self._timeout)
             if self._locked is not None or not self._create:
@@ -302,14 +321,8 @@ class _Locked:
 
 def _refuse_reserved(entries: Iterable[str], record: str, build: str) -> None:
     for entry in entries:
-        if entry in (record, BUILDS_FOLDER) or entry.startswith(folders.TEMPORARY):
+        if entry == record or entry.startswith((BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX, folders.TEMPORARY)):
             raise OutputError(
                 f"{build}/{entry}: this name belongs to Marin itself, the step must not write it at the top of its "
                 "output folder: let it use another name, or a folder below"
             )
-
-
-def _remove_if_empty(folder: str) -> None:
-    # Not empty, not there, not ours: whatever the reason, it can stay.
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)

@@ -8,8 +8,14 @@ from typing import Protocol, TypeAlias
 
 from marin.errors import InvalidNameError
 
-BUILDS_FOLDER = ".builds"
-"""Folder below an artifact's address in which each attempt has a folder of its own."""
+BUILD_PREFIX = ".build-"
+"""Begins the name of an attempt's own folder, directly below its artifact's address."""
+
+JOB_PREFIX = ".job-"
+"""Begins the name of the folder in which an attempt's process and its supervisor talk to each other."""
+
+STRAY_PREFIX = ".stray-"
+"""Begins the name of a folder at an address with what lay there and belonged to nobody. Never removed by a build."""
 
 Names: TypeAlias = list[str]
 """Needed because inside the classes ``list`` is the method."""
@@ -78,8 +84,9 @@ class BuildStore(Store, Protocol):
         """``compare_and_swap`` of the record that first moves what is in ``build_folder`` to the record's folder.
 
         False if the record is not ``expected``: then nothing is moved. What a publisher that was killed half-way left
-        at the address is set aside below ``.builds/stray-…``: nothing is lost, nothing is mixed. Call ``sync`` on the
-        build folder first. ``OutputError`` if the build holds a name that is reserved at the address.
+        at the address is set aside in ``.stray-…``: nothing is lost, nothing is mixed. Folders of other attempts go,
+        unless somebody holds them. Call ``sync`` on the build folder first. ``OutputError`` if the build holds a name
+        that is reserved at the address.
         """
         ...
 
@@ -87,7 +94,7 @@ class BuildStore(Store, Protocol):
         """``compare_and_swap`` of the record that first moves what lies at its address into the folder ``into``.
 
         The way to start anew where a publisher was killed half-way. Names with a leading dot stay. ``into`` is made if
-        there is something to move; what would overwrite something in it goes to ``.builds/stray-…``.
+        there is something to move; what would overwrite something in it goes to ``.stray-…``.
         """
         ...
 

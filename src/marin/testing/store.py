@@ -22,7 +22,6 @@ from marin.execution.observe import recorded_fingerprint
 from marin.execution.options import RunOptions, run_options
 from marin.execution.record import (
     Build,
-    ManifestSummary,
     Record,
     State,
     encode_record,
@@ -140,7 +139,7 @@ def _build(step: Step, artifact: Artifact, files: Files, folder: str) -> Build:
         fingerprint=recorded_fingerprint(step),
         artifact_type=class_name(step.artifact_type),
         result=done.result,
-        manifest=ManifestSummary(files=done.manifest.files, bytes=done.manifest.bytes, digest=done.manifest.digest),
+        manifest=done.manifest,
         started=timestamp(now),
         finished=timestamp(now),
         seconds=0.0,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, get_args
 
 from marin.errors import ConfigurationError
-from marin.execution.build_context import AMBIENT_VERSION
 from marin.execution.context import StepContext
 from marin.execution.fingerprint import execution_only
 from marin.execution.lazy import ArtifactStep
-from marin.execution.remote import remote
+from marin.execution.remote_function import remote
+from marin.execution.version_codex import AMBIENT_VERSION
 from marin.executors.resources import ResourceConfig
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.training import defaults

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import msgspec
 
-from marin.execution.artifact import at_path, decode_result, encode_result, to_json
+from marin.execution.artifact import at_path
+from marin.execution.results import decode_result, encode_result, to_json
 from marin.processing.durable import write_whole
 from marin.training.arrays import save_arrays
 from marin.training.checkpoint import METRICS_FILE, PARAMS_FILE, SUMMARY_FILE, Checkpoint

@@ -19,7 +19,8 @@ from marin.errors import (
     DataError,
     TokenizerMismatchError,
 )
-from marin.execution.artifact import at_path, decode_result, encode_result
+from marin.execution.artifact import at_path
+from marin.execution.results import decode_result, encode_result
 from marin.processing.tokenize.cache import ShardWriter, TokenCache, check_cache, token_type
 from marin.processing.tokenize.encoder import ByteEncoder
 from marin.processing.tokenize.manifest import Manifest, PartRecord, ShardRecord, read_manifest, write_manifest

@@ -1,8 +1,8 @@
 import pytest
 
 from marin.errors import InvalidVersionError, UnusedOverrideError
-from marin.execution.build_context import VersionCodex, ambient_version, build_context, note_written_version
 from marin.execution.lazy import ArtifactStep
+from marin.execution.version_codex import VersionCodex, ambient_version, build_context, note_written_version
 
 
 def handle(name: str, version: str | None = None) -> ArtifactStep:
