@@ -15,7 +15,7 @@ CODE_SCHEME = 1
 """Number of the rules by which code is digested. Code recorded by other rules can't be compared."""
 
 
-class RecordedModule(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedModule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a step reaches in one module.
 
     ``file``: from the folder that the module is imported from, with ``/``. ``definitions``: by name, what it is
@@ -26,7 +26,7 @@ class RecordedModule(msgspec.Struct, frozen=True, kw_only=True):
     definitions: dict[str, str]
 
 
-class RecordedCode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedCode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The code that a step runs: what it reaches by name, as far as its source can be read.
 
     ``modules``: the author's own code. ``distributions``: installed packages that it uses, with their versions

@@ -37,6 +37,9 @@ PINNED_BUILD = "pinned"
 """The build id of bare data that a pin names."""
 
 
+# gc=False below: nothing in a record leads back to it, and a plan of thousands of steps is not searched for cycles.
+
+
 class State(StrEnum):
     """What the record of an artifact says of it. See the module's text."""
 
@@ -46,7 +49,7 @@ class State(StrEnum):
     BUILT = "built"
 
 
-class RecordedFingerprint(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedFingerprint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The recipe that a build was made from: scheme number, sha256, and the typed JSON that was hashed."""
 
     scheme: int
@@ -54,7 +57,7 @@ class RecordedFingerprint(msgspec.Struct, frozen=True, kw_only=True):
     payload: dict[str, Any]
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True):
+class Input(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A dependency as it was when it was read: which build of it, and where (relative to the prefix, or a URL)."""
 
     name: str
@@ -63,7 +66,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A complete build.
 
     ``data``: the folder that counts, relative to the address (``.``: the address itself), or the path or URL of
@@ -91,7 +94,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     earlier: tuple[FailedTry, ...] = ()
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who holds the artifact. ``beat`` grows with every renewal; who waits measures silence on its own clock."""
 
     owner: Owner
@@ -101,14 +104,14 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     beat: int = 0
 
 
-class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
+class StopRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Somebody wants an attempt to end. Written into its record by them, not by its builder."""
 
     by: str
     at: str
 
 
-class FailedTry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FailedTry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An earlier try of the same run at the same step, which was repeated."""
 
     build_id: str
@@ -118,7 +121,7 @@ class FailedTry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     log: str | None = None
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A build under way, or one that failed: then ``error`` is the first line of why, ``frame`` where.
 
     ``number`` counts the tries of one run, ``earlier`` has the last that failed before; ``stop``: it is to end.
@@ -138,7 +141,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop: StopRequest | None = None
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known about one artifact. See the module's text."""
 
     schema: int = SCHEMA

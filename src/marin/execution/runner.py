@@ -7,6 +7,7 @@ one step. Steps that were given to ``remote`` run in processes of their own.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import threading
@@ -131,9 +132,23 @@ def examine(*handles: Step, options: RunOptions | None = None) -> Examined:
     """What ``run`` would do, with what the store says of each step. Writes nothing."""
     options = options or ambient_options()
     prefix, store = _open(options)
-    graph = lower(*handles)
-    observed = observe(store, graph)
-    return Examined(make_plan(graph, observed, only=_only(graph, options.only)), observed, prefix, store)
+    with _uncollected():
+        graph = lower(*handles)
+        observed = observe(store, graph)
+        return Examined(make_plan(graph, observed, only=_only(graph, options.only)), observed, prefix, store)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Generator[None]:
+    """Inside, Python looks for no cycles: all of a plan stays, and looking takes a third of the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _More(TypedDict, total=False):
