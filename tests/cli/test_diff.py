@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from marin.execution.manifest import FileEntry, ManifestSummary
 from marin.storage.local import LocalStore
 from tests.cli.commands import Terminal, marin, script
 from tests.execution.records import STRANGER, attempt, build, put
@@ -112,6 +113,37 @@ def test_on_pipes_and_with_no_color_there_are_no_colors(tmp_path: Path, store: L
     two(store, {}, {"result": {}})
     assert "\x1b[" not in diff(tmp_path, "model@2026.07.01", "2026.07.02")
     assert "\x1b[" not in Terminal(tmp_path, "diff", "model@2026.07.01", "2026.07.02", NO_COLOR="1").end()[1]
+
+
+def test_files_are_compared_by_their_path(tmp_path: Path, store: LocalStore):
+    def data(**sizes: int) -> ManifestSummary:
+        listed = tuple(FileEntry(path=f"{name}.txt", bytes=size, sha256="00" * 32) for name, size in sizes.items())
+        return ManifestSummary(files=len(sizes), bytes=sum(sizes.values()), digest="11" * 32, listed=listed)
+
+    two(store, {"manifest": data(a=1, c=3)}, {"manifest": data(a=1, b=2, c=4)})
+    rows = json.loads(diff(tmp_path, "model@2026.07.01", "2026.07.02", "--json"))["sections"]["data"]
+    assert [row["key"] for row in rows] == [
+        "files",
+        "bytes",
+        'file["c.txt"].bytes',
+        'file["b.txt"].bytes',
+        'file["b.txt"].sha256',
+    ]
+
+
+@pytest.mark.parametrize("mistyped", ["2026-07-02", "2026.7.2", "v2026.07.02", "20260702", "2026.07"])
+def test_a_mistyped_version_is_not_taken_for_a_name(tmp_path: Path, store: LocalStore, mistyped: str):
+    two(store, {}, {})
+    done = marin(tmp_path, "diff", "model@2026.07.01", mistyped)
+    assert done.returncode == 1
+    assert f"version {mistyped!r} of 'model' is not a version" in done.stderr
+    assert ("did you mean 2026.07.02" in done.stderr) == (mistyped != "2026.07")
+
+
+def test_a_name_may_begin_with_a_digit(tmp_path: Path, store: LocalStore):
+    two(store, {}, {})
+    put(store, "1b@2026.07.01", build())
+    assert "  name " in diff(tmp_path, "model@2026.07.01", "1b")
 
 
 def test_what_is_not_there_or_not_readable_is_an_error(tmp_path: Path, store: LocalStore):

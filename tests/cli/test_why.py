@@ -68,7 +68,7 @@ def test_of_what_is_served_the_record_and_the_fingerprint_are_told(tmp_path: Pat
         r"model@2026\.07\.01 is served as it is: built \S+\n  needed        asked for by the script\n", text
     )
     assert re.search(r"  fingerprint   1:[0-9a-f]{16}, as recorded\n", text)
-    assert "  inputs        2, none of them rebuilt since\n" in text
+    assert "  inputs        1 and 1 further up, none of them rebuilt since\n" in text
 
 
 def test_drift_above_a_cached_child_is_told(tmp_path: Path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 from typing import Any
@@ -19,9 +20,11 @@ from marin.cli.diff_text import comparison_as_json, comparison_lines
 from marin.cli.store_access import add_store_arguments, found, opened
 from marin.execution.catalog import Entry
 from marin.execution.comparison import compare_records
-from marin.execution.identity import is_version
+from marin.execution.identity import checked_version, is_version
 from marin.execution.plan_text import paint
 from marin.execution.redaction import redacted_record, secret_values
+
+_DIGITS = re.compile(r"[vV]?[0-9][0-9._-]*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Carry out the command. Returns the exit code."""
     _, store = opened(arguments)
     one = found(store, arguments.a)
-    other = found(store, f"{one.id.name}@{arguments.b}" if is_version(arguments.b, one.id.name) else arguments.b)
+    other = found(store, _reference(arguments.b, one.id.name))
     names = (str(one.id), str(other.id))
     compared = compare_records(_record(one), _record(other), names)
     if arguments.json:
@@ -48,6 +51,13 @@ def execute(arguments: argparse.Namespace) -> int:
     lines = comparison_lines(compared, names, everything=arguments.all, width=width)
     print(paint(list(lines), color=color), end="")
     return 0
+
+
+def _reference(text: str, name: str) -> str:
+    """What ``text`` means beside the artifact ``name``: another one, or a version of it."""
+    if _DIGITS.fullmatch(text):
+        checked_version(text, name)  # a mistyped version is no artifact's name
+    return f"{name}@{text}" if is_version(text, name) else text
 
 
 def _record(entry: Entry) -> Any:

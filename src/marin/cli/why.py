@@ -23,7 +23,7 @@ from marin.cli.store_access import add_artifact_argument, found, opened
 from marin.cli.why_answer import Answer, Holder
 from marin.cli.why_json import answer_as_json
 from marin.cli.why_text import answer_lines
-from marin.errors import MarinError, StoreError
+from marin.errors import MarinError, NotBuiltError, StoreError
 from marin.execution.ancestry import Ancestor, ancestry
 from marin.execution.catalog import Entry, data_url, named_step, read_entry, versions
 from marin.execution.code import code_of
@@ -80,7 +80,13 @@ def _has_plan_options(arguments: argparse.Namespace) -> bool:
 
 def _by_records(arguments: argparse.Namespace) -> tuple[Answer, Prefix]:
     prefix, store = opened(arguments)
-    entry = found(store, arguments.artifact)
+    try:
+        entry = found(store, arguments.artifact)
+    except NotBuiltError as fault:
+        raise NotBuiltError(
+            f"{fault}. To ask about what is not built yet, name the script that describes it: "
+            f"marin why {arguments.artifact} SCRIPT"
+        ) from None
     if entry.fault is not None:
         raise entry.fault
     provenance = {} if entry.build is None else entry.build.provenance

@@ -224,7 +224,9 @@ def _ancestor_lines(answer: Answer) -> Iterator[Line]:
     if not answer.ancestors:
         return
     if not told:
-        yield _fact("inputs", "1, not rebuilt since" if same == 1 else f"{same:,}, none of them rebuilt since")
+        direct = sum(1 for ancestor in answer.ancestors if ancestor.reader is None)
+        count = f"{direct:,}" + (f" and {same - direct:,} further up" if same > direct else "")
+        yield _fact("inputs", f"{count}, {'not' if same == 1 else 'none of them'} rebuilt since")
         return
     yield Line("  inputs since then")
     width = max(len(str(ancestor.id)) for ancestor in told[:LISTED])

@@ -64,8 +64,17 @@ class Row:
         grown, before = self.difference, _number(self.a)
         if grown is None:
             return ""
-        share = f" ({100 * grown / abs(before):+.3g} %)" if before else ""
+        share = f" ({_percent(100 * grown / abs(before))})" if before else ""
         return f"{grown:+,}{share}" if isinstance(grown, int) else f"{grown:+.4g}{share}"
+
+
+def _percent(share: float) -> str:
+    """With three digits, and all that are before the point.
+
+    >>> _percent(0.12345), _percent(3280.4), _percent(1e9)
+    ('+0.123 %', '+3,280 %', '+1e+09 %')
+    """
+    return f"{share:+,.0f} %" if 1000 <= abs(share) < 1e6 else f"{share:+.3g} %"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +95,25 @@ def compare_records(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str
     rows = [*_artifact_rows(a, b), *_recipe_rows(a, b, names, notes)]
     builds = _part(a, "build"), _part(b, "build")
     rows += _rows("inputs", *map(_inputs, (a, b)))
-    for section, key in (("runtime", "runtime_args"), ("result", "result"), ("data", "manifest")):
-        rows += _rows(section, *(leaves(build.get(key)) for build in builds), quoted=section != "data")
+    for section, key in (("runtime", "runtime_args"), ("result", "result")):
+        rows += _rows(section, *(leaves(build.get(key)) for build in builds), quoted=True)
+    rows += _rows("data", *(leaves(_data(_part(build, "manifest"))) for build in builds))
     rows += _rows("code", *(_code(_part(build, "code")) for build in builds))
     rows += _rows("provenance", *(_provenance(_part(build, "provenance")) for build in builds))
     rows += _rows("other", *map(_unknown_fields, builds), quoted=True)
     return Comparison(rows=tuple(rows), notes=tuple(notes))
+
+
+def _data(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest with its files by path: a file more must not shift the ones after it."""
+    told = {key: value for key, value in manifest.items() if key != "listed"}
+    listed = manifest.get("listed")
+    if isinstance(listed, list) and listed:
+        entries = cast("list[dict[str, Any]]", listed)
+        told["file"] = {
+            entry.get("path", "?"): {key: entry[key] for key in entry if key != "path"} for entry in entries
+        }
+    return told
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
