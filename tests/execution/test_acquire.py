@@ -3,17 +3,20 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from marin.errors import NotBuiltError, RunError, StorageFullError, StoreError
+from marin.errors import AddressOccupiedError, NotBuiltError, RunError, StorageFullError, StoreError
 from marin.execution.lazy import ArtifactStep
+from marin.execution.planning import Plan
 from marin.execution.record import build_folder
 from marin.execution.remote_function import remote
 from marin.execution.runner import load, resolve
 from marin.storage.local import LocalStore
+from marin.testing.recorder import RecordingReporter
 from tests.execution.pipelines import Poems, poems
 from tests.execution.records import STRANGER, attempt, put
 
@@ -30,6 +33,44 @@ def test_a_copied_artifact_is_not_served_as_another_one(options, told):
     assert "record of raw/poems@2026.07.01" in told.notes[0][1]
     kept = list(Path(built.path).glob(".stray-*/poems.txt"))
     assert [path.read_text().splitlines()[0] for path in kept] == ["rose 0"]
+
+
+class Overtaken(RecordingReporter):
+    """Another run makes the step after this one has planned, and before it has begun."""
+
+    def __init__(self, overtake: Callable[[], object]) -> None:
+        super().__init__()
+        self._overtake = overtake
+
+    def planned(self, plan: Plan, *, prefix: str, origin: str, hint: str | None) -> None:
+        super().planned(plan, prefix=prefix, origin=origin, hint=hint)
+        self._overtake()
+
+
+def test_what_another_run_has_built_since_the_plan_is_used(options, built):
+    told = Overtaken(lambda: resolve(poems(), options=options))
+    assert resolve(poems(), options=options, reporter=told) == Poems(lines=3)
+    assert told.outcomes == {"raw/poems@2026.07.01": "reused"}
+    assert len(built) == 1
+
+
+def test_a_dev_version_that_another_run_has_built_since_the_plan_is_built_anew(options, built):
+    told = Overtaken(lambda: resolve(poems("dev"), options=options))
+    assert resolve(poems("dev"), options=options, reporter=told).path == built[1]
+
+
+def test_files_that_somebody_has_put_there_since_the_plan_are_not_taken_over(options, built):
+    address = Path(options.prefix, "raw/poems/2026.07.01")
+
+    def put_there() -> None:
+        address.mkdir(parents=True)
+        (address / "mine.txt").write_text("mine")
+
+    with pytest.raises(RunError, match="has files but no record") as fault:
+        resolve(poems(), options=options, reporter=Overtaken(put_there))
+    assert isinstance(fault.value.__cause__, AddressOccupiedError)
+    assert (address / "mine.txt").read_text() == "mine"
+    assert not built
 
 
 def _fail(config):

@@ -12,14 +12,21 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.execution.abbreviation import abbreviated
 from marin.execution.drift import compare
 from marin.execution.encoding import encode
 from marin.execution.provenance import capture
-from marin.execution.redaction import redact_command, redact_text, redact_values, redacted_record, secret_values
+from marin.execution.redaction import (
+    redact_command,
+    redact_text,
+    redact_values,
+    redacted_payload,
+    redacted_record,
+    secret_values,
+)
 from marin.execution.showing import plain, show
 
 GIT = ["git", "-c", "user.name=Anna", "-c", "user.email=anna@example.org", "-c", "init.defaultBranch=trunk"]
@@ -269,6 +276,32 @@ def test_no_value_under_the_key_of_a_secret_is_seen_whatever_its_type_and_its_ho
         assert not [trace for trace in (SECRET, SECRET.encode().hex(), "8675309", "86753.09") if trace in text], text
     assert redact_values(kept) == kept
     assert compare({"config": kept}, {"config": redact_values(encode(holder("other"), "config"))}) == ()
+
+    # The quick look at the whole finds all that the look at each part does.
+    assert redacted_payload({"config": encoded}, ()) == {"config": kept}
+
+
+TRICKY = [
+    "password", "pass_word", "apiKey", "API-KEY", "\u212aey", "hf_token", "secret", "cookies", "token",
+    "Authorization", "https://anna:pw@host/x", "s3:/anna:pw@b/x", "x?sig=abc", "a=b", "hf_" + "a" * 20,
+    "sk-" + "b" * 20, "ghp_" + "c" * 20, "glpat-" + "d" * 20, "github_pat_" + "e" * 20, "hunter22", 'hunter"22', "hunter\\22",
+    "hünter22", "lr", "poems", "1",
+]  # fmt: skip
+TEXTS = (
+    st.sampled_from(TRICKY) | st.text(max_size=8) | st.tuples(st.sampled_from(TRICKY), st.text(max_size=3)).map("".join)
+)
+TREES = st.recursive(
+    TEXTS | st.integers() | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=500)
+@given(st.dictionaries(TEXTS, TREES, max_size=3))
+def test_a_payload_is_redacted_part_by_part_or_has_nothing_to_redact(payload: dict[str, Any]):
+    secrets = ("hunter22", 'hunter"22', "hunter\\22", "hünter22")
+    assert redacted_payload(payload, secrets) == redact_values(payload, secrets)
 
 
 def test_words_in_a_list_and_switches_and_what_is_not_set_are_no_secrets():
