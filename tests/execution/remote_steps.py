@@ -77,6 +77,15 @@ def raise_error(kind: str) -> Count:
     raise errors[kind]()
 
 
+def lose_path(how: str) -> Count:
+    """Nothing that is not loaded can be imported any more, unless by one who knows the path as it was."""
+    os.chdir("/")
+    sys.path.clear()
+    if how == "fail":
+        raise PoemError("no rhyme")
+    return Count(value=1)
+
+
 def large(size: int) -> Count:
     return Count(value=size, seen="x" * size)
 

@@ -109,6 +109,12 @@ def test_what_the_step_wrote_is_listed(start, tmp_path: Path):
     assert manifest.listed[0].bytes == (tmp_path / "output-0" / manifest.listed[0].path).stat().st_size
 
 
+def test_a_step_that_has_lost_its_import_path_is_told_of_as_any_other(start):
+    assert completed(start(steps.lose_path, "return")).result["value"] == 1
+    with pytest.raises(steps.PoemError, match="no rhyme"):
+        completed(start(steps.lose_path, "fail"))
+
+
 def test_a_result_that_a_record_can_not_hold_is_refused_there(start):
     with pytest.raises(OutputError, match=r"Count\.value is infinite or not a number"):
         completed(start(steps.double, math.nan))

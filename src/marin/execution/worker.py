@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import io
 import os
 import pickle
@@ -20,6 +21,7 @@ from typing import Any, NoReturn
 
 from marin.errors import RunInterrupted
 from marin.execution import job_files
+from marin.execution.artifact import Artifact
 from marin.execution.job_files import Outcome
 from marin.execution.progress import Progress, process_progress_sink
 from marin.execution.signals import in_this_process
@@ -68,12 +70,14 @@ def main(folder: str) -> int:
             # Whole lines, at once, and no character that could make a print fail.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=False)
     progress = ProgressFile(folder)
+    path = list(sys.path)
     try:
         signal.signal(signal.SIGTERM, in_this_process(_interrupt))
         with process_progress_sink(progress.report):
             outcome = Outcome(ended="completed", completed=_run(folder))
     except BaseException as fault:  # noqa: BLE001  # whatever it is, sys.exit as well: the supervisor is told
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.path[:] = path  # the step may have changed it
         from marin.execution.failure import Failure  # noqa: PLC0415  # only a failed step needs it, and it imports much
 
         ended = "interrupted" if isinstance(fault, KeyboardInterrupt) else "failed"
@@ -93,6 +97,8 @@ def _run(folder: str) -> Completed:
     with open(os.path.join(folder, job_files.CALL_FILE), "rb") as file:
         sys.path[:] = pickle.load(file)
         call: dict[str, Any] = pickle.load(file)
+    if call["artifact_type"] is not Artifact:
+        importlib.import_module("marin.execution.results")  # now, as the step may change what can be imported
     function = load_function(call["function"])
     _restore_main(function)
     return execute(
