@@ -25,6 +25,7 @@
     │       └── NestedArtifactError      one artifact's address inside another's
     ├── StoreError                  what lies in the store is wrong, absent or in the way
     │   ├── NotBuiltError
+    │   │   └── LeftOutError            by --only, which builds what it names and nothing else
     │   ├── RecordError
     │   │   ├── CorruptRecordError
     │   │   └── NewerRecordError
@@ -151,6 +152,10 @@ class StoreError(MarinError):
 
 class NotBuiltError(StoreError):
     """The artifact was asked for, and has not been built."""
+
+
+class LeftOutError(NotBuiltError):
+    """``run`` has built what ``only`` names, and can't return a handle that was left out and is not built."""
 
 
 class RecordError(StoreError):

@@ -125,6 +125,10 @@ def test_only_builds_what_it_names(tmp_path: Path):
     refused = marin(tmp_path, "run", path, "--only", "tok/poems")
     assert refused.returncode == 1
     assert "raw/poems@2026.07.01 is not built, and --only leaves it out" in refused.stderr
+    early = marin(tmp_path, "run", path, "--only", "raw/poems")
+    assert (early.returncode, built(tmp_path)) == (0, ["raw/poems@2026.07.01"])
+    assert "1 built" in early.stderr
+    assert early.stderr.splitlines()[-1].startswith("note: tok/poems@2026.07.01 is not built, and --only leaves it out")
     assert marin(tmp_path, "run", path, "--only", "raw/poems", "--only", "tok/poems").returncode == 0
 
 

@@ -83,14 +83,6 @@ CASES = [
         "expected_fingerprint does not hold",
     ),
     (step("raw"), Observation(fault=NewerRecordError("too new")), None, "refuse", Cause.UNUSABLE, "NewerRecordError"),
-    (
-        step("raw"),
-        Observation(),
-        ("other",),
-        "refuse",
-        Cause.LEFT_OUT,
-        "not built, and not among the steps of --only",
-    ),
 ]
 
 
@@ -108,8 +100,8 @@ def test_each_decision_has_its_cause_and_its_reason(handle, observation, only, d
 @pytest.mark.parametrize(
     ("raw", "cause", "reason"),
     [
-        (seen(BUILT, made(BUILT)), Cause.NOT_NEEDED, "not needed; what was made from it is there"),
-        (Observation(), Cause.ABSENT, "not built; what was made from it is there"),
+        (seen(BUILT, made(BUILT)), Cause.NOT_NEEDED, "not needed: nothing that is built now reads it"),
+        (Observation(), Cause.ABSENT, "not built, not needed: nothing that is built now reads it"),
     ],
 )
 def test_what_is_skipped_says_whether_it_is_there(raw, cause, reason):
@@ -117,8 +109,22 @@ def test_what_is_skipped_says_whether_it_is_there(raw, cause, reason):
     assert (told.decision, told.cause, told.reason) == (Decision.SKIP, cause, reason)
 
 
+def test_an_input_that_is_not_built_and_left_out_is_refused():
+    told = planned(MODEL, only=("model",), observed={}).steps[BUILT.id]
+    assert (told.decision, told.cause) == (Decision.REFUSE, Cause.LEFT_OUT)
+    assert told.reason == "not built, and not among the steps of --only"
+
+
+def test_a_target_that_is_left_out_is_not_asked_for_but_handed_out_if_it_is_there():
+    told = planned(MODEL, only=("raw",), observed={})
+    assert [step.decision.value for step in told.steps.values()] == ["build", "skip"]
+    assert told.steps[MODEL.id].cause is Cause.ABSENT
+    told = planned(MODEL, only=("raw",), observed=served(MODEL))
+    assert [step.decision.value for step in told.steps.values()] == ["build", "serve"]
+
+
 def test_no_decision_and_no_cause_is_without_a_case():
-    named = {cause for _, _, _, _, cause, _ in CASES} | {Cause.NOT_NEEDED, Cause.ABSENT}
+    named = {cause for _, _, _, _, cause, _ in CASES} | {Cause.NOT_NEEDED, Cause.ABSENT, Cause.LEFT_OUT}
     assert named == set(Cause)
     assert {decision for _, _, _, decision, _, _ in CASES} | {"skip"} == {decision.value for decision in Decision}
 

@@ -559,9 +559,25 @@ def test_only_with_something_missing_names_it(options, built):
     assert built == []
 
 
-def test_only_with_an_unknown_name_lists_the_steps(options):
-    with pytest.raises(ConfigurationError, match=r"no step of that name.*raw/poems"):
-        resolve(poems(), options=replace(options, only=("raw/peoms",)))
+def test_only_builds_an_early_step_and_asks_for_nothing_after_it(options, built):
+    chosen = replace(options, only=("raw/poems",))
+    with pytest.raises(NotBuiltError, match=r"reports/words@2026\.07\.01 is not built, and --only leaves it out"):
+        resolve(report(poems()), options=chosen)  # it has to return something
+    assert len(built) == 1
+    assert make(report(poems()), poems(), options=chosen) == (None, Poems(lines=3))
+    made = resolve(report(poems()), options=options)
+    assert len(built) == 2
+    assert resolve(report(poems()), options=chosen) == made
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("raw/peoms", "Did you mean raw/poems?"), ("words", "Did you mean reports/words?"), ("x", "The steps are: raw/p")],
+)
+def test_only_with_an_unknown_name_says_which_there_are(options, name, said):
+    with pytest.raises(ConfigurationError, match=f"--only {name}: no step of that name. ") as fault:
+        resolve(report(poems()), options=replace(options, only=(name,)))
+    assert said in str(fault.value)
 
 
 # One recipe per address

@@ -54,7 +54,8 @@ def test_a_step_that_would_be_served(marin_store):
     assert str(failed.value) == (
         "a run would not build reports/words@2026.07.01:\n"
         "  raw/poems@2026.07.02: build: not built yet\n"
-        "  raw/poems@2026.07.01: skip: not needed; what was made from it is there; config[\"word\"]: 'rose' → 'lily'\n"
+        "  raw/poems@2026.07.01: skip: not needed: nothing that is built now reads it; "
+        "config[\"word\"]: 'rose' → 'lily'\n"
         "  reports/words@2026.07.01: serve"
     )
 

@@ -14,11 +14,12 @@ import sys
 
 from marin.cli.script import module_targets, run_script
 from marin.cli.script_arguments import add_script_arguments, around_script
+from marin.errors import LeftOutError
 from marin.execution.console import json_reporter, reporting, terminal_reporter
 from marin.execution.events import Reporter
 from marin.execution.runner import run
 from marin.execution.version_codex import build_context
-from marin.experiment.main import add_run_arguments, version_note
+from marin.experiment.main import add_run_arguments, tell_left_out, version_note
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +39,11 @@ def execute(arguments: argparse.Namespace) -> int:
         return json_reporter(stdout) if arguments.json else terminal_reporter()
 
     with around_script(arguments) as codex, reporting(make_reporter):
-        with build_context(codex, note=version_note(arguments)):
-            module = run_script(arguments.script, arguments.script_arguments)
-        if not runs:
-            run(*module_targets(module, arguments.script))
+        try:
+            with build_context(codex, note=version_note(arguments)):
+                module = run_script(arguments.script, arguments.script_arguments)
+            if not runs:
+                run(*module_targets(module, arguments.script))
+        except LeftOutError as left_out:
+            tell_left_out(left_out)
     return 0

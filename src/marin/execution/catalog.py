@@ -168,7 +168,7 @@ def named_step(ids: Iterable[ArtifactId], text: str, *, where: str) -> ArtifactI
         return ArtifactId(name, version or of_name[0])
     if of_name:
         raise ConfigurationError(f"{where} describes {name}@{of_name[0]}, not {text}")
-    near = _near(name, {id_.name: None for id_ in described})
+    near = near_names(name, {id_.name: None for id_ in described})
     hint = f"Did you mean {' or '.join(near)}?" if near else f"'marin plan {where}' shows what it describes"
     raise ConfigurationError(f"{where} describes no step {text}. {hint}")
 
@@ -231,12 +231,13 @@ def not_there(store: BuildStore, name: str, version: str | None) -> str:
     known = list(dict.fromkeys(entry.id.name for entry in entries(store)))
     if not known:
         return f"{wanted} is not in {place}: nothing has been built there. Is it the right --prefix?"
-    if near := _near(name, known):
+    if near := near_names(name, known):
         return f"{wanted} is not in {place}. Did you mean {' or '.join(near)}?"
     return f"{wanted} is not in {place}. 'marin ls' shows what is there"
 
 
-def _near(name: str, known: Collection[str]) -> list[str]:
+def near_names(name: str, known: Collection[str]) -> list[str]:
+    """Those of ``known`` that ``name`` may be meant for, at most three."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     near += [other for other in known if other not in near and name in other.split("/")]
     return near[:3]

@@ -183,6 +183,8 @@ def _needed(
     graph: StepGraph, observed: Mapping[ArtifactId, Observation], only: frozenset[ArtifactId] | None
 ) -> set[ArtifactId]:
     needed = set(graph.targets)
+    if only is not None:  # a target that is left out is handed out if it is there, and else nobody asks for it
+        needed = {id_ for id_ in graph.targets if observed[id_].build is not None}.union(only)
     for id_ in reversed(graph.steps):
         free = only is None or id_ in only
         if id_ in needed and free and not _is_servable(graph.steps[id_], observed[id_]):
@@ -216,8 +218,8 @@ def _decide(step: Step, seen: Observation, *, needed: bool, free: bool) -> _Ruli
         return _Ruling(Decision.REFUSE, Cause.UNUSABLE, type(seen.fault).__name__, seen.fault)
     if not needed:
         there = seen.fault is None and seen.build is not None
-        cause, reason = (Cause.NOT_NEEDED, "not needed") if there else (Cause.ABSENT, "not built")
-        return _Ruling(Decision.SKIP, cause, f"{reason}; what was made from it is there")
+        cause, reason = (Cause.NOT_NEEDED, "not needed") if there else (Cause.ABSENT, "not built, not needed")
+        return _Ruling(Decision.SKIP, cause, f"{reason}: nothing that is built now reads it")
     if step.pin is not None:
         return _Ruling(Decision.SERVE, Cause.PINNED, f"pinned to {shown_place(step.pin)}")
     if seen.build is not None and not step.id.is_mutable:

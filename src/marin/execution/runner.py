@@ -18,6 +18,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 from marin.errors import (
     ConfigurationError,
     DeviceNotFoundError,
+    LeftOutError,
     MarinError,
     NotBuiltError,
     NotEnoughResourcesError,
@@ -197,6 +198,8 @@ def run(
 
     ``executor`` runs the steps that were given to ``remote``; left out, they run on this machine.
 
+    With ``only`` in the options, a handle that it leaves out and that is not built is a ``LeftOutError`` at the end.
+
     Raises a ``MarinError`` before anything runs if the pipeline can't be run as it is; ``RunError`` at the end if
     steps failed, after everything that does not depend on them was made; ``RunInterrupted`` on SIGINT and SIGTERM.
     """
@@ -238,6 +241,9 @@ def run(
         RunLoop(state, planned).carry_out()
     else:
         shown.ended(interrupted=False)
+    for handle in handles:
+        if handle.id not in state.builds:
+            raise LeftOutError(f"{handle.id} is not built, and --only leaves it out: all that --only names is built")
     return tuple(state.artifact(handle.id) for handle in handles)
 
 
@@ -256,10 +262,20 @@ def _only(graph: StepGraph, names: Sequence[str]) -> frozenset[ArtifactId] | Non
     for name in names:
         found = [id_ for id_ in graph.steps if name in (id_.name, str(id_))]
         if not found:
-            known = ", ".join(sorted(id_.name for id_ in graph.steps))
-            raise ConfigurationError(f"--only {name}: no step of that name. The steps are: {known}")
+            raise ConfigurationError(f"--only {name}: no step of that name. {_steps_like(name, graph)}")
         chosen.update(found)
     return frozenset(chosen)
+
+
+def _steps_like(name: str, graph: StepGraph) -> str:
+    # Of a mistyped name only: its module takes longer to import than most plans.
+    from marin.execution.catalog import near_names  # noqa: PLC0415
+
+    known = sorted({id_.name for id_ in graph.steps})
+    if near := near_names(name.partition("@")[0], known):
+        return f"Did you mean {' or '.join(near)}?"
+    more = f" and {len(known) - 10:,} more" if len(known) > 10 else ""
+    return f"The steps are: {', '.join(known[:10])}{more}"
 
 
 def _refuse(planned: Plan, executor: Executor, store: LocalStore) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from marin.errors import ConfigurationError, InvalidNameError, InvalidVersionError
+from marin.errors import ConfigurationError, InvalidNameError, InvalidVersionError, LeftOutError
 from marin.execution.ambient import Ambient
 from marin.execution.console import json_reporter, plan_as_json, render_plan, terminal_reporter
 from marin.execution.graph import Step
@@ -55,8 +55,9 @@ def experiment_main(build: Callable[[], Targets], *, version: str = "dev", argv:
     """Run what ``build()`` returns, a handle or a sequence or mapping of handles, with the options of the command line.
 
     ``version`` is for handles that leave theirs open, unless ``--version`` says otherwise. Returns the artifacts in
-    the shape that ``build`` gave. A failure is printed and ends the process with code 1, an interruption with 130 or
-    143. With ``--plan`` nothing runs: the plan is printed, and the process ends.
+    the shape that ``build`` gave; if ``--only`` leaves one of them out that is not built, the process ends when what it
+    names is built. A failure is printed and ends the process with code 1, an interruption with 130 or 143. With
+    ``--plan`` nothing runs: the plan is printed, and the process ends.
     """
     launch = _LAUNCH.get()
     if launch is not None:
@@ -76,11 +77,19 @@ def experiment_main(build: Callable[[], Targets], *, version: str = "dev", argv:
             with contextlib.redirect_stdout(sys.stderr):
                 return _in_shape(targets, run(*_handles(targets), options=options, reporter=reporter))
         code = print_plan(_handles(targets), options, as_json=arguments.json)
+    except LeftOutError as left_out:
+        tell_left_out(left_out)
+        code = 0
     except (Exception, KeyboardInterrupt) as fault:
         if not is_expected(fault):
             raise
         code = tell_fault(fault, sys.stderr)
     raise SystemExit(code)
+
+
+def tell_left_out(left_out: LeftOutError) -> None:
+    """Say why the script ends where its artifacts would be returned."""
+    print(f"note: {left_out}; the script ends here, as it would use it", file=sys.stderr)
 
 
 def build_options(argv: Sequence[str] | None = None, *, version: str = "dev") -> tuple[RunOptions, VersionCodex]:
