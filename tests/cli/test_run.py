@@ -153,6 +153,30 @@ def test_a_refused_run_says_only_why(tmp_path: Path):
     assert " in 0.0 s" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (
+            "remote(write, resources=ResourceConfig(cpus=10_000))",
+            "raw/big@dev: asks for cpus=10000, and this machine has",
+        ),
+        ("remote(locked)", "'lock' can't be sent there"),
+    ],
+)
+def test_a_plan_tells_what_a_run_would_refuse(tmp_path: Path, run: str, said: str):
+    before = "import threading\nfrom marin.executors.resources import ResourceConfig\nlock = threading.Lock()\n"
+    before += "def locked(config):\n    with lock:\n        return write(config)\n"
+    path = script(tmp_path, f"{before}big = poems('raw/big', run={run})\n")
+    told = marin(tmp_path, "plan", path)
+    assert told.returncode == 1
+    assert said in told.stdout
+    refused = json.loads(marin(tmp_path, "plan", path, "--json").stdout)["refused"]
+    assert said in refused[0]
+    ran = marin(tmp_path, "run", path)
+    assert ran.returncode == 1
+    assert said in ran.stderr
+
+
 SAVING = """
 def saving(config):
     Path({ready!r}).touch()

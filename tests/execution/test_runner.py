@@ -362,8 +362,12 @@ def test_the_traceback_of_a_failure_begins_at_the_users_code(options):
     assert [frame.name for frame in frames] == ["fail"]
 
 
-def test_an_error_of_ours_names_no_line_of_ours(options, told, tmp_path):
-    handle = ArtifactStep.adopt(name="x", version="2025.12.01", source=str(tmp_path / "no"), kind=Poems)
+def return_three(config):
+    return 3
+
+
+def test_an_error_of_ours_names_no_line_of_ours(options, told):
+    handle = ArtifactStep(name="x", version="2025.12.01", run=return_three, build_config=lambda ctx: {})
     with pytest.raises(RunError) as caught:
         resolve(handle, options=options, reporter=told)
     assert told.failures[str(handle.id)].failure.frame == ""
@@ -480,11 +484,12 @@ def test_a_changed_source_is_drift_and_the_recorded_one_is_served(options, tmp_p
     assert resolve(adopt("two"), options=options).path == str(tmp_path / "one")
 
 
-def test_a_missing_source_is_an_error_when_built_not_when_described(options, tmp_path):
+def test_a_missing_source_is_an_error_when_planned_not_when_described(options, tmp_path, built):
     handle = ArtifactStep.adopt(name="raw/outside", version="2025.12.01", source=str(tmp_path / "no"), kind=Poems)
-    with pytest.raises(RunError, match="does not exist") as caught:
-        resolve(handle, options=options)
-    assert isinstance(caught.value.__cause__, SourceMissingError)
+    assert decisions(handle, options) == {"raw/outside@2025.12.01": "refuse"}
+    with pytest.raises(SourceMissingError, match="does not exist"):
+        run(poems(), handle, options=options)
+    assert not built  # nothing has begun that would end so
 
 
 def test_a_source_that_went_away_is_noticed(options, tmp_path):
@@ -564,7 +569,7 @@ def test_only_builds_an_early_step_and_asks_for_nothing_after_it(options, built)
     with pytest.raises(NotBuiltError, match=r"reports/words@2026\.07\.01 is not built, and --only leaves it out"):
         resolve(report(poems()), options=chosen)  # it has to return something
     assert len(built) == 1
-    assert make(report(poems()), poems(), options=chosen) == (None, Poems(lines=3))
+    assert run(poems(), options=chosen) == (Poems(lines=3),)
     made = resolve(report(poems()), options=options)
     assert len(built) == 2
     assert resolve(report(poems()), options=chosen) == made

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import os
 
 import msgspec
 
 from marin.execution.graph import Step
 from marin.execution.naming import class_name
-from marin.execution.observe import check_source, described_build, foreign_build, recorded_fingerprint, typed_artifact
+from marin.execution.observe import (
+    check_source,
+    described_build,
+    foreign_build,
+    recorded_fingerprint,
+    source_path,
+    typed_artifact,
+)
 from marin.execution.record import Build, timestamp
 from marin.execution.redaction import shown_place
 from marin.execution.run_state import RunState
@@ -19,7 +25,7 @@ def adopted_build(run: RunState, step: Step, build_id: str) -> Build:
     """The build that points to ``step.source``. Raises ``SourceMissingError`` or ``ArtifactTypeError``."""
     assert step.source is not None
     source = step.source
-    path = source.path if "://" in source.path else os.path.abspath(os.path.expanduser(source.path))
+    path = source_path(source.path)
     check_source(step.id, path)
     now = timestamp(datetime.datetime.now(datetime.UTC))
     provenance = dict(run.provenance())

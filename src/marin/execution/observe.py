@@ -64,6 +64,8 @@ def observe_step(store: BuildStore, step: Step) -> Observation:
         if step.pin is not None:
             return Observation(pinned=pinned_build(step, step.pin))
         record = read_record(store, step.id)
+        if record is None and step.source is not None:
+            check_source(step.id, source_path(step.source.path))
         if record is not None and record.build is not None:
             check_data(store, record, record.build)
             if not step.id.is_mutable:  # a dev version of another type is built anew
@@ -103,6 +105,11 @@ def check_data(store: BuildStore, record: Record, build: Build) -> None:
             f"{f' (there is no {missing})' if missing else ''}. "
             f"Put the data back, or remove the record with 'marin rm {record.id}' and run again"
         )
+
+
+def source_path(source: str) -> str:
+    """Where an adopted source lies: a URL, or an absolute path."""
+    return source if "://" in source else os.path.abspath(os.path.expanduser(source))
 
 
 def check_source(id_: ArtifactId, source: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from marin.execution.failure import first_line
 from marin.execution.identity import ArtifactId
 from marin.execution.notes import SecretChange, note_as_json
 from marin.execution.planning import Decision, Plan, PlannedStep
+from marin.execution.redaction import redact_text
 
 Tone = Literal["plain", "dim", "good", "warning", "error", "strong"]
 
@@ -130,12 +131,16 @@ def opening_lines(plan: Plan, *, prefix: str, origin: str, hint: str | None, wid
     return lines
 
 
-def plan_as_json(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON values: ``steps``, dependencies first, and ``summary``, the number of steps by decision."""
+def plan_as_json(plan: Plan, unable: Iterable[MarinError] = ()) -> dict[str, Any]:
+    """The plan as JSON values: ``steps``, dependencies first, and ``summary``, the number of steps by decision.
+
+    ``refused``: why a run would not begin, of the plan and what this machine is ``unable`` to do; empty if it would.
+    """
     return {
         "targets": [str(id_) for id_ in plan.graph.targets],
         "summary": {decision.value: len(plan.of(decision)) for decision in Decision},
         "steps": [step_as_json(step) for step in plan.steps.values()],
+        "refused": [redact_text(str(error)) for error in (*plan.errors, *unable)],
     }
 
 

@@ -280,7 +280,17 @@ def _steps_like(name: str, graph: StepGraph) -> str:
 
 def _refuse(planned: Plan, executor: Executor, store: LocalStore) -> None:
     """Raise before anything runs if a step can't be served or built, can't be sent, or asks for what is not there."""
-    errors = planned.errors
+    errors = [*planned.errors, *unrunnable(planned, executor, store)]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        listed = "".join(f"\n  {error}" for error in errors)
+        raise RefusedError(f"{len(errors)} steps can't be run as they are:{listed}") from errors[0]
+
+
+def unrunnable(planned: Plan, executor: Executor, store: LocalStore) -> list[MarinError]:
+    """Of the steps that would be built: which can't be sent to a process, or ask for what is not there."""
+    errors: list[MarinError] = []
     for step in planned.to_make:
         if isinstance(step.step.run, RemoteFunction):
             try:
@@ -289,11 +299,7 @@ def _refuse(planned: Plan, executor: Executor, store: LocalStore) -> None:
                 check_sendable(str(step.id), step.step.run.function)
             except MarinError as fault:
                 errors.append(fault)
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        listed = "".join(f"\n  {error}" for error in errors)
-        raise RefusedError(f"{len(errors)} steps can't be run as they are:{listed}") from errors[0]
+    return errors
 
 
 def _preflight(id_: ArtifactId, run: RemoteFunction, executor: Executor) -> None:

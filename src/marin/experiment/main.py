@@ -22,8 +22,9 @@ from marin.execution.graph import Step
 from marin.execution.identity import checked_name, checked_version
 from marin.execution.lazy import ArtifactStep
 from marin.execution.options import RunOptions
-from marin.execution.runner import plan, run
+from marin.execution.runner import examine, run, unrunnable
 from marin.execution.version_codex import VersionCodex, build_context
+from marin.executors.local import LocalExecutor
 from marin.experiment.command_line import parsed
 from marin.experiment.ending import EXIT_FAILED, is_expected, tell_fault
 from marin.storage.prefix import resolve_prefix, working_folder
@@ -171,10 +172,12 @@ def version_note(arguments: argparse.Namespace) -> Callable[[str], None] | None:
 
 def print_plan(handles: Sequence[Step], options: RunOptions, *, as_json: bool) -> int:
     """Print what a run of ``handles`` would do. The exit code: 0, or 1 if the run would be refused."""
-    made = plan(*handles, options=options)
+    examined = examine(*handles, options=options)
+    made, unable = examined.plan, unrunnable(examined.plan, LocalExecutor(), examined.store)
     prefix = resolve_prefix(options.prefix, environ=os.environ, cwd=working_folder())
     if as_json:
-        print(json.dumps({"prefix": prefix.location, "origin": prefix.origin, **plan_as_json(made)}, default=str))
+        document = {"prefix": prefix.location, "origin": prefix.origin, **plan_as_json(made, unable)}
+        print(json.dumps(document, default=str))
     else:
         on_terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if on_terminal else None
@@ -182,7 +185,9 @@ def print_plan(handles: Sequence[Step], options: RunOptions, *, as_json: bool) -
         if prefix.hint:
             print(f"note: {prefix.hint}")
         print(render_plan(made, width=width, color=on_terminal and not os.environ.get("NO_COLOR")), end="")
-    return EXIT_FAILED if made.errors else 0
+        for fault in unable:
+            print(f"error: {fault}")
+    return EXIT_FAILED if made.errors or unable else 0
 
 
 def _parser() -> argparse.ArgumentParser:
