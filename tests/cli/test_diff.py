@@ -136,7 +136,7 @@ def test_a_mistyped_version_is_not_taken_for_a_name(tmp_path: Path, store: Local
     two(store, {}, {})
     done = marin(tmp_path, "diff", "model@2026.07.01", mistyped)
     assert done.returncode == 1
-    assert f"version {mistyped!r} of 'model' is not a version" in done.stderr
+    assert f"{mistyped!r} is not a version of 'model'" in done.stderr
     assert ("did you mean 2026.07.02" in done.stderr) == (mistyped != "2026.07")
 
 

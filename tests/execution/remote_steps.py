@@ -6,14 +6,16 @@ import atexit
 import ctypes
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from marin.errors import StorageFullError
 from marin.execution.artifact import Artifact
@@ -75,6 +77,34 @@ def raise_error(kind: str) -> Count:
         "huge": lambda: PoemError("x" * 5_000_000),
     }
     raise errors[kind]()
+
+
+def open_too_much(_: Any) -> Count:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    files: list[Any] = []
+    while True:
+        files.append(Path(os.devnull).open())  # held by this list alone
+
+
+def report_arrays(_: Any) -> Count:
+    import numpy  # noqa: PLC0415  # a worker imports nothing heavy
+
+    for number in numpy.arange(3):
+        report(number, numpy.int64(3), "steps", cast(str, numpy.float32(0.5)))
+    return Count(value=3)
+
+
+def raise_odd_number(_: Any) -> Count:
+    class Reason(IntEnum):
+        NO_RHYME = 7
+
+    raise OSError(Reason.NO_RHYME, "no rhyme")
+
+
+def forget_modules(_: Any) -> Count:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "marin"]:
+        del sys.modules[name]
+    return Count(value=1)
 
 
 def lose_path(how: str) -> Count:

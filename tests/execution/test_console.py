@@ -533,8 +533,9 @@ def test_from_70_columns_on_share_counts_loss_and_time_left_are_always_there(wid
     assert len(line) <= width
 
 
-def test_a_step_that_has_not_reported_yet_is_starting():
-    assert Meter("a@dev", 0.0).line(10.0, 80) == "a@dev  starting  10 s"
+def test_a_step_that_has_not_reported_is_starting_and_then_running():
+    assert Meter("a@dev", 0.0).line(2.0, 80) == "a@dev  starting  2.0 s"
+    assert Meter("a@dev", 0.0).line(10.0, 80) == "a@dev  running  10 s"
 
 
 def test_the_first_note_of_a_step_stands_alone():

@@ -115,6 +115,21 @@ def test_a_step_that_has_lost_its_import_path_is_told_of_as_any_other(start):
         completed(start(steps.lose_path, "fail"))
 
 
+def test_a_step_that_has_opened_as_many_files_as_it_may_is_told_of(start):
+    with pytest.raises(OSError, match="Too many open files"):
+        completed(start(steps.open_too_much, None))
+
+
+@pytest.mark.parametrize("step", [steps.report_arrays, steps.forget_modules])
+def test_odd_reports_and_lost_modules_do_no_harm(start, step: Any):
+    assert completed(start(step, None)).result["value"] in (1, 3)
+
+
+def test_an_error_with_an_odd_number_arrives(start):
+    with pytest.raises(OSError, match="no rhyme"):
+        completed(start(steps.raise_odd_number, None))
+
+
 def test_a_result_that_a_record_can_not_hold_is_refused_there(start):
     with pytest.raises(OutputError, match=r"Count\.value is infinite or not a number"):
         completed(start(steps.double, math.nan))

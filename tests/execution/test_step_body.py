@@ -181,9 +181,7 @@ def test_the_manifest_of_an_earlier_attempt_is_replaced(output: Path):
     assert not (output / ".manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    "name", [".artifact.json", ".artifact.json.lock", ".build-x", ".job-x", ".stray-x", ".logs", ".manifest.json"]
-)
+@pytest.mark.parametrize("name", [".artifact.json", ".build-x", ".job-x", ".stray-x", ".logs", ".manifest.json"])
 def test_names_that_are_ours_are_refused(output: Path, name: str):
     with pytest.raises(OutputError, match=f"wrote '{name}', a name that is kept for Marin"):
         run(output, lambda: (output / name).write_text("x") and None)

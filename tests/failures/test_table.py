@@ -288,7 +288,7 @@ RUNNER_FAULTS = {
     "wrong-version": Row(
         "hours of work under a wrong version or user",
         (
-            "execution/test_build_context.py::test_an_override_that_nothing_used_asks_what_was_meant",
+            "execution/test_version_codex.py::test_an_override_that_nothing_used_asks_what_was_meant",
             "cli/test_run.py::test_an_override_that_nothing_uses_is_refused_before_anything_runs",
         ),
     ),

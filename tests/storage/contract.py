@@ -262,15 +262,16 @@ class BuildStoreContract(StoreContract):
 
     def test_strays_at_the_address_are_set_aside_not_mixed_in(self, store: BuildStore):
         store.write(RECORD, b"building")
-        for stray in ("a", "stray", "shards/old", ".manifest.json"):
+        for stray in ("a", "stray", "shards/old", ".manifest.json", ".state/old"):
             store.write(f"{ADDRESS}/{stray}", b"of a killed publisher")
-        store.write(f"{ADDRESS}/.log", b"a control file stays")
+        for kept in (".logs/b0.log", ".nfs0012"):
+            store.write(f"{ADDRESS}/{kept}", b"is no data, and stays")
         self.build(store, **{"a": "1", "shards__new": "2", ".manifest.json": "new"})
         assert store.publish(RECORD, b"building", b"built", BUILD)
         (aside,) = (name for name in store.list(ADDRESS) if name.startswith(".stray-"))
-        assert store.list(ADDRESS) == [".artifact.json", ".log", ".manifest.json", aside, "a", "shards/"]
+        assert store.list(ADDRESS) == [".artifact.json", ".logs/", ".manifest.json", ".nfs0012", aside, "a", "shards/"]
         assert store.list(f"{ADDRESS}/shards") == ["new"]
-        assert store.list(f"{ADDRESS}/{aside}"[:-1]) == [".manifest.json", "a", "shards/", "stray"]
+        assert store.list(f"{ADDRESS}/{aside}"[:-1]) == [".manifest.json", ".state/", "a", "shards/", "stray"]
 
     def test_what_other_attempts_left_goes_when_one_publishes(self, store: BuildStore):
         store.write(RECORD, b"building")
@@ -281,7 +282,7 @@ class BuildStoreContract(StoreContract):
             assert store.publish(RECORD, b"building", b"built", BUILD)
         assert store.list(ADDRESS) == [".artifact.json", ".build-held/", ".stray-1/", "a"]
 
-    @pytest.mark.parametrize("name", [".artifact.json", ".build-b2__x", ".job-b1__x", ".stray-x"])
+    @pytest.mark.parametrize("name", [".artifact.json", ".build-b2__x", ".job-b1__x", ".stray-x", ".logs__x"])
     def test_a_step_can_not_forge_control_files(self, store: BuildStore, name: str):
         store.write(RECORD, b"building")
         self.build(store, **{"a": "1", name: "forged"})
@@ -292,12 +293,21 @@ class BuildStoreContract(StoreContract):
 
     def test_an_address_with_strays_can_start_anew(self, store: BuildStore):
         store.write(RECORD, b"building, but dead")
-        for path in ("a", "shards/b", ".manifest.json", ".build-b0/c"):
+        for path in ("a", "shards/b", ".manifest.json", ".state/c", ".build-b0/c", ".logs/b0.log"):
             store.write(f"{ADDRESS}/{path}", path.encode())
         assert not store.unpublish(RECORD, b"another record", b"building", BUILD)
-        assert store.list(ADDRESS) == [".artifact.json", ".build-b0/", ".manifest.json", "a", "shards/"]
+        assert store.list(ADDRESS) == [
+            ".artifact.json",
+            ".build-b0/",
+            ".logs/",
+            ".manifest.json",
+            ".state/",
+            "a",
+            "shards/",
+        ]
         assert store.unpublish(RECORD, b"building, but dead", b"building", BUILD)
-        assert store.list(ADDRESS) == [".artifact.json", ".build-b0/", ".build-b1/", ".manifest.json"]
+        assert store.list(ADDRESS) == [".artifact.json", ".build-b0/", ".build-b1/", ".logs/"]
+        assert store.list(BUILD) == [".manifest.json", ".state/", "a", "shards/"]
         assert store.read(RECORD) == b"building"
         assert (store.read(f"{BUILD}/a"), store.read(f"{BUILD}/shards/b")) == (b"a", b"shards/b")
 

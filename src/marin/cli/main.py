@@ -121,6 +121,7 @@ def parser_of(chosen: str) -> argparse.ArgumentParser:
             description=description,
             epilog=example,
             formatter_class=_Paragraphs,
+            allow_abbrev=False,  # a script has options of its own, which may begin alike
         )
         command.add_arguments(chosen_parser)
         chosen_parser.set_defaults(parser=chosen_parser)

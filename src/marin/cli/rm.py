@@ -21,7 +21,7 @@ from marin.execution.removal import remove
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("artifact", metavar="NAME@VERSION", type=_id)
+    parser.add_argument("artifact", metavar="NAME@VERSION", type=_id, help="what to remove")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--force", action="store_true", help="even if others were made from it")
     add_store_arguments(parser, json=False)
@@ -35,7 +35,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.yes:
         readers = dependents(store, id_)
         if not sys.stdin.isatty():
-            print(f"error: {_question(entry, readers)} There is no terminal to ask on: say --yes", file=sys.stderr)
+            flags = "--yes --force" if readers and not arguments.force else "--yes"
+            what = f"{_question(entry, readers)} There is no terminal to ask on: say {flags} to do it"
+            print(f"error: {what}", file=sys.stderr)
             return 2
         if not readers or arguments.force:
             print(f"{_question(entry, readers)} [y/N] ", end="", flush=True, file=sys.stderr)

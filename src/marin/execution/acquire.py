@@ -32,7 +32,7 @@ from marin.execution.remote_function import RemoteFunction
 from marin.execution.run_state import RunState, Stopped
 from marin.executors.leftovers import end_processes
 from marin.storage.owner import SilenceWatch, describe, is_dead_here, this_process
-from marin.storage.store import BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX
+from marin.storage.store import BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX, is_data
 
 POLL_SECONDS = 0.1
 """How often a waiting process looks at the record of what another one builds."""
@@ -153,7 +153,7 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
     encoded = encode_record(new)
     path = record_path(address)
     if raw is None:
-        if strays := [name for name in run.store.list(address) if not name.startswith(".")]:
+        if strays := [name for name in run.store.list(address) if is_data(name.rstrip("/"))]:
             if run.store.read(path) is not None:
                 return None
             raise _occupied(run, step, strays)
@@ -257,7 +257,9 @@ def remove_old_builds(run: RunState, address: str, keep: set[str]) -> None:
     for name in run.store.list(address):
         bare = name.rstrip("/")
         if bare.startswith((BUILD_PREFIX, JOB_PREFIX)) and bare not in keep:
-            run.store.remove_unheld(f"{address}/{bare}")
+            # What can't be removed is in nobody's way.
+            with contextlib.suppress(StoreError, OSError):
+                run.store.remove_unheld(f"{address}/{bare}")
 
 
 def is_resumable(step: Step) -> bool:

@@ -15,6 +15,7 @@ from marin.execution.step_function import load_function
 RESERVED_NAMES = ("name", "fn", "version", "artifact_type")
 """What ``apply`` takes for itself, so that no input can be called like it."""
 
+_OF_REMOTE = ("resources", "retries", "retry_on", "timeout", "resumable")
 _RESERVED_HINT = ", which is an argument of apply itself: give it with functools.partial"
 
 
@@ -62,7 +63,13 @@ def _binding_faults(names: _Names, inputs: Mapping[str, Any]) -> Iterator[str]:
     for name in inputs:
         if name not in names.named and not names.takes_any:
             near = difflib.get_close_matches(name, sorted(names.named - inputs.keys()), n=1)
-            yield f"unexpected {name!r}" + (f" (did you mean {near[0]!r}?)" if near else "")
+            yield f"unexpected {name!r}{_hint(name, near)}"
+
+
+def _hint(name: str, near: list[str]) -> str:
+    if name in _OF_REMOTE:
+        return f", which is said to remote: apply(name, remote(function, {name}=...), ...)"
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _names(function: Callable[..., Any]) -> _Names | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
 from marin.errors import ArtifactTypeError
 
@@ -44,6 +44,14 @@ class Artifact:
     def __fspath__(self) -> str:
         """``path``, so that an artifact is accepted wherever a path is: ``Path(poems, "0.txt")``."""
         return self.path
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = ""
+            if type(self) is Artifact and not name.startswith("_"):
+                hint = ": its handle declares no type, so give it artifact_type=, the class that the step returns"
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def verify(self) -> None:
         """Raise if the data at ``path`` can't be read by those who will use it.

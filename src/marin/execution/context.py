@@ -49,6 +49,14 @@ class StepPath(str):
     def __fspath__(self) -> str:
         return str(self)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            from pathlib import Path  # noqa: PLC0415  # only for a mistake
+
+            hint = f": it is text, so write Path(...).{name}" if hasattr(Path, name) else ""
+            raise AttributeError(f"a path of the context has no {name!r}{hint}")
+
 
 class StepContext(Protocol):
     """Handed to ``build_config``. Everything that it gives is left out of the fingerprint."""
@@ -94,8 +102,8 @@ class Placeholder:
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise PlaceholderError(
-            f"build_config computes with {self.token}, which is known only when the step runs: "
-            "pass it on in the config, and do it in the step function"
+            f"build_config computes with {self.token}, which is known only when the step runs: pass it on in the "
+            "config, and do it in the step function. Only '/', an f-string, os.fspath and os.path.join work on a path"
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = __floordiv__ = _refuse

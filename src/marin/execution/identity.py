@@ -114,13 +114,15 @@ def is_mutable(version: str) -> bool:
 def checked_version(version: object, name: str) -> str:
     """``version`` itself, or ``InvalidVersionError`` that shows a valid one."""
     if not isinstance(version, str):
-        raise InvalidVersionError(f"the version of {_shown(name)} is text, not {type(version).__name__}: {version!r}")
+        raise InvalidVersionError(
+            f"the version of {_shown(name)} is text, not {type(version).__name__}: write it as '2026.06.28', in quotes"
+        )
     if version == "dev" or (is_mutable(version) and _segment_fault(version) is None):
         return version
     if _is_date_version(version):
         return version
     raise InvalidVersionError(
-        f"version {version!r} of {_shown(name)} is not a version: {_version_hint(version)}"
+        f"{version!r} is not a version of {_shown(name)}: {_version_hint(version)}"
         "a fixed version is a date, '2026.06.28' or '2026.06.28.2'; 'dev' and '<label>-dev' are rebuilt at every run"
     )
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from marin.errors import OutputError
@@ -43,12 +43,12 @@ class ManifestSummary:
     listed: tuple[FileEntry, ...] | None = None
 
 
-def write_manifest(folder: str, *, refused: tuple[str, ...] = ()) -> ManifestSummary:
+def write_manifest(folder: str, *, refuse: Callable[[str], bool] = lambda name: False) -> ManifestSummary:
     """Read all files below ``folder``, list them there if they are many, and return the sum. Errors: ``list_files``.
 
     Raises ``StoreError``, such as ``StorageFullError``, if the list can't be written.
     """
-    entries = list_files(folder, refused=refused)
+    entries = list_files(folder, refuse=refuse)
     if len(entries) <= MAX_LISTED:
         return summarize(entries, listed=True)
     place = f"{folder}/{MANIFEST_FILE}"
@@ -65,20 +65,30 @@ def first_missing(folder: str, manifest: ManifestSummary | None) -> str | None:
         paths: Sequence[str] = (MANIFEST_FILE,)
     else:
         paths = [entry.path for entry in listed] or ("",)
-    return next((path for path in paths if not os.path.exists(f"{folder}/{path}")), None)
+    return next((path for path in paths if _is_missing(f"{folder}/{path}")), None)
 
 
-def list_files(folder: str, *, refused: tuple[str, ...] = ()) -> list[FileEntry]:
+def _is_missing(path: str) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, UnicodeError):
+        return False  # who may not look, or can't say its name, does not know
+    return False
+
+
+def list_files(folder: str, *, refuse: Callable[[str], bool] = lambda name: False) -> list[FileEntry]:
     """Every file below ``folder``, in the order of the UTF-8 bytes of its path, with size and digest.
 
-    The manifest itself is left out. ``refused``: how the names directly in ``folder`` must not begin.
+    The manifest itself is left out. ``refuse``: whether a name directly in ``folder`` is one that must not be there.
 
     Raises ``OutputError`` for such a name, and for what can't be moved or read again elsewhere: links that dangle, are
     absolute or lead outside, sockets and pipes, names that are not UTF-8, folders nested too deeply.
     """
     digests: dict[tuple[int, int], str] = {}
     try:
-        found = [_entry(path, full, digests) for path, full in _walk(folder, "", (folder,), refused)]
+        found = [_entry(path, full, digests) for path, full in _walk(folder, "", (folder,), refuse)]
     except RecursionError as fault:
         raise OutputError("the step nested its output folders too deeply: make them flatter") from fault
     return sorted(found, key=_by_bytes) if len(found) > 1 else found
@@ -126,12 +136,12 @@ def _sha256(file: int, size: int) -> str:
     return total.hexdigest()
 
 
-def _walk(root: str, inside: str, above: tuple[str, ...], refused: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _walk(root: str, inside: str, above: tuple[str, ...], refuse: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Every file below ``root/inside``: its relative and its full path. ``above``: the folders on the way."""
     with os.scandir(above[-1]) as entries:
         for entry in entries:
             path = f"{inside}/{entry.name}" if inside else entry.name
-            if not inside and entry.name.startswith(refused):
+            if not inside and refuse(entry.name):
                 raise OutputError(
                     f"the step wrote {entry.name!r}, a name that is kept for Marin: write it under another name"
                 )
@@ -145,7 +155,7 @@ def _walk(root: str, inside: str, above: tuple[str, ...], refused: tuple[str, ..
             elif entry.is_dir():
                 if is_link and any(os.path.samefile(folder, entry.path) for folder in above):
                     raise OutputError(f"{path!r} is a link to a folder that contains it: link to something else")
-                yield from _walk(root, path, (*above, entry.path), refused)
+                yield from _walk(root, path, (*above, entry.path), refuse)
             else:
                 raise OutputError(
                     f"{path!r} is neither a file nor a folder, and can't be kept: remove it before returning"

@@ -113,7 +113,8 @@ class Meter:
         """What can be said of the step: each fact in full, and in a few columns."""
         elapsed = duration(now - self.began)
         if self.last is None:
-            told = {"note": self.status or "starting", "time": elapsed, "left": elapsed}
+            began = "starting" if now - self.began < STEADY_SECONDS else "running"
+            told = {"note": self.status or began, "time": elapsed, "left": elapsed}
             return dict.fromkeys(_KEYS, "") | told | {"gist": told["note"]}
         progress, rate, left = self.last, self.rate(), self.remaining_seconds()
         known = progress.total > 0

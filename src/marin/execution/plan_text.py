@@ -216,16 +216,29 @@ def _step_lines(
 
 def _warning_lines(plan: Plan) -> Iterator[Line]:
     warned = [step for step in plan.steps.values() if is_noteworthy(step)]
-    for step in warned[:LISTED_WARNINGS]:
+    others = [step for step in warned if step.changes or step.notes]
+    for step in others[:LISTED_WARNINGS]:
         if step.changes:
             yield Line(f"warning: {drift_text(step, str(step.id))}:", "warning")
             yield from (Line(f"    {line}", "warning") for line in _change_lines(step))
             yield Line(f"  {REMEDY}", "warning")
-        if step.code_changes:
-            yield Line(f"note: {step.id}: {code_line(step)}", "warning")
         yield from (Line(f"note: {step.id}: {note}", "warning") for note in step.notes)
-    if (more := len(warned) - LISTED_WARNINGS) > 0:
+    if (more := len(others) - LISTED_WARNINGS) > 0:
         yield Line(f"note: {_steps(more)} more with changes or notes: 'marin plan' lists all", "warning")
+    yield from _code_lines(warned)
+
+
+def _code_lines(steps: Iterable[PlannedStep]) -> Iterator[Line]:
+    """One line for all steps in whose code the same has changed: a helper may be in each of a hundred."""
+    alike: dict[str, list[PlannedStep]] = {}
+    for step in steps:
+        if step.code_changes:
+            alike.setdefault(code_line(step), []).append(step)
+    for text, changed in list(alike.items())[:LISTED_WARNINGS]:
+        more = f" and {len(changed) - 1:,} more" if len(changed) > 1 else ""
+        yield Line(f"note: {changed[0].id}{more}: {text}", "warning")
+    if (more := len(alike) - LISTED_WARNINGS) > 0:
+        yield Line(f"note: {more:,} more such changes: 'marin plan' lists all", "warning")
 
 
 def drift_text(step: PlannedStep, name: str | None = None) -> str:

@@ -26,13 +26,11 @@ from marin.execution.code_changes import RecordedCode
 from marin.execution.identity import ArtifactId
 from marin.execution.manifest import ManifestSummary
 from marin.storage.owner import Owner
-from marin.storage.store import BUILD_PREFIX
+from marin.storage.store import BUILD_PREFIX, LOGS_FOLDER, RECORD_NAME
 
 SCHEMA = 1
 """Raised when a record can't be read by an older Marin any more."""
 
-RECORD_NAME = ".artifact.json"
-LOGS_FOLDER = ".logs"
 PINNED_BUILD = "pinned"
 """The build id of bare data that a pin names."""
 

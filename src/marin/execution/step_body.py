@@ -14,11 +14,9 @@ from marin.errors import ConfigurationError, OutputError
 from marin.execution.artifact import Artifact, at_path
 from marin.execution.manifest import MANIFEST_FILE, ManifestSummary, write_manifest
 from marin.execution.step_function import call_fault
-from marin.storage.store import BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX
+from marin.storage.store import is_ours
 
 A = TypeVar("A", bound=Artifact)
-
-_RESERVED = (".artifact.json", BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX, ".logs", MANIFEST_FILE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +57,11 @@ def execute(
         raise OutputError(
             f"the finished build was refused: {type(artifact).__name__}.verify says {type(fault).__name__}: {fault}"
         ) from fault
-    return Completed(result=_result(artifact, artifact_type), manifest=write_manifest(output_path, refused=_RESERVED))
+    return Completed(result=_result(artifact, artifact_type), manifest=write_manifest(output_path, refuse=_is_reserved))
+
+
+def _is_reserved(name: str) -> bool:
+    return is_ours(name) or name == MANIFEST_FILE
 
 
 def _result(artifact: Artifact, artifact_type: type[Artifact]) -> dict[str, Any]:

@@ -294,6 +294,10 @@ class _Attempt:
         """Record why the attempt failed. False: the lease was lost before."""
         failure = Failure.from_exception(fault).of(self.step.id)
         error = f"{failure.error}: {failure.message}"
+        retried = self.remote is not None and self.remote.retries > 0 and self.remote.retry_on == "crash"
+        if retried and is_retried(fault, "error") and not is_retried(fault, "crash"):
+            note = "is not tried again: retries are for crashes, and it raised an error; retry_on='error' is for both"
+            self.run.reporter.noted(self.step.id, note)
         if isinstance(fault, StepStoppedError) and (request := self.held.attempt.stop) is not None:
             error = f"stopped by {request.by}"
         if self.remote is None:

@@ -24,7 +24,7 @@ class VersionCodex:
     overrides: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        checked_version(self.default, "the handles that leave theirs open")
+        checked_version(self.default, "handles that leave theirs open")
         for name, version in self.overrides.items():
             checked_version(version, checked_name(name))
 

@@ -7,6 +7,7 @@ executor's matter. SIGTERM becomes a ``KeyboardInterrupt`` in the main thread, s
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import importlib
 import io
@@ -71,6 +72,7 @@ def main(folder: str) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=False)
     progress = ProgressFile(folder)
     path = list(sys.path)
+    job_files.reserve_outcome(folder)
     try:
         signal.signal(signal.SIGTERM, in_this_process(_interrupt))
         with process_progress_sink(progress.report):
@@ -78,11 +80,12 @@ def main(folder: str) -> int:
     except BaseException as fault:  # noqa: BLE001  # whatever it is, sys.exit as well: the supervisor is told
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.path[:] = path  # the step may have changed it
+        _close_files(fault)
         from marin.execution.failure import Failure  # noqa: PLC0415  # only a failed step needs it, and it imports much
 
         ended = "interrupted" if isinstance(fault, KeyboardInterrupt) else "failed"
         # Whoever makes an OSError may put anything there.
-        number = fault.errno if isinstance(fault, OSError) and isinstance(fault.errno, int) else None
+        number = int(fault.errno) if isinstance(fault, OSError) and isinstance(fault.errno, int) else None
         outcome = Outcome(ended=ended, failure=Failure.from_exception(fault), number=number)
         _keep_exception(folder, fault)
         _say(outcome.failure.traceback if outcome.failure else "")
@@ -91,6 +94,16 @@ def main(folder: str) -> int:
     progress.flush()
     job_files.write_outcome(folder, outcome)
     return 0 if outcome.ended == "completed" else 1
+
+
+def _close_files(fault: BaseException) -> None:
+    """Let go of what a step has opened that opened too much: what is left to do needs some files too."""
+    if isinstance(fault, OSError) and fault.errno == errno.EMFILE:
+        traceback = fault.__traceback__
+        while traceback is not None:
+            with contextlib.suppress(RuntimeError):  # of ours, which still runs
+                traceback.tb_frame.clear()
+            traceback = traceback.tb_next
 
 
 def _run(folder: str) -> Completed:

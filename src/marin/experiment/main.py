@@ -99,7 +99,7 @@ def build_options(argv: Sequence[str] | None = None, *, version: str = "dev") ->
     >>> build_options(["--max-concurrent", "2", "--override", "tokens=2026.07.01"])[1].overrides
     {'tokens': '2026.07.01'}
     """
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     add_run_arguments(parser)
     arguments = parsed(parser, argv)
     return run_options_of(arguments), codex_of(arguments, version)
@@ -191,7 +191,9 @@ def print_plan(handles: Sequence[Step], options: RunOptions, *, as_json: bool) -
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Build what this script describes; what is built already is served.")
+    parser = argparse.ArgumentParser(
+        description="Build what this script describes; what is built already is served.", allow_abbrev=False
+    )
     add_run_arguments(parser)
     parser.add_argument("--plan", action="store_true", help="say what would happen, and do nothing")
     parser.add_argument("--json", action="store_true", help=_OWN_JSON_HELP)
@@ -245,7 +247,7 @@ def _positive(text: str) -> int:
 
 def _version(text: str) -> str:
     try:
-        return checked_version(text, "the handles that leave theirs open")
+        return checked_version(text, "handles that leave theirs open")
     except InvalidVersionError as fault:
         raise argparse.ArgumentTypeError(str(fault)) from fault
 

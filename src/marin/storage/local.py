@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections.abc import Generator, Iterable
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import final
 from marin.errors import NotBuiltError, OutputError, StoreBusyError, StoreError
 from marin.storage import folder as folders
 from marin.storage.faults import translated_faults
-from marin.storage.store import BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX, Names, checked_path
+from marin.storage.store import BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX, Names, checked_path, is_data, is_ours
 
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for a folder's lock. It is held for one small write or a few renames, never for a whole build."""
@@ -168,7 +169,7 @@ class LocalStore:
             entries = sorted(os.listdir(build))
             _refuse_reserved(entries, name, build)
             present = folders.remove_unfinished_files(folder, locked)
-            if strays := [entry for entry in present if entry in entries or not entry.startswith(".")]:
+            if strays := [entry for entry in present if entry in entries or is_data(entry)]:
                 self._set_aside(folder, strays)
             try:
                 self._move(entries, build, folder)
@@ -188,7 +189,7 @@ class LocalStore:
         with translated_faults(record, writing=True), self._locked(folder, create=expected is None) as locked:
             if locked is None or folders.read_file(name, folder=locked) != expected:
                 return False
-            strays = [entry for entry in folders.remove_unfinished_files(folder, locked) if not entry.startswith(".")]
+            strays = [entry for entry in folders.remove_unfinished_files(folder, locked) if is_data(entry)]
             clashing = [entry for entry in strays if os.path.lexists(f"{target}/{entry}")]
             self._set_aside(folder, clashing)
             moving = sorted(set(strays).difference(clashing))
@@ -240,7 +241,11 @@ class LocalStore:
 
     def _remove_folder(self, location: str, *, timeout: float) -> None:
         parent = os.path.dirname(location)
-        locked = folders.lock_folder(location, exclusive=True, timeout=timeout)
+        try:
+            locked = folders.lock_folder(location, exclusive=True, timeout=timeout)
+        except PermissionError:  # steps may leave folders that are closed even to their owner
+            os.chmod(location, stat.S_IRWXU)
+            locked = folders.lock_folder(location, exclusive=True, timeout=timeout)
         if locked is None:
             return
         # Out of reach first: nobody ever sees a folder that is half there, also if we are killed while removing it.
@@ -282,7 +287,7 @@ class LocalStore:
 
     def _move(self, entries: Iterable[str], source: str, target: str) -> None:
         for entry in entries:
-            os.rename(f"{source}/{entry}", f"{target}/{entry}")
+            folders.move(f"{source}/{entry}", f"{target}/{entry}")
         if self.durable:
             folders.sync_one(target)
 
@@ -321,7 +326,7 @@ class _Locked:
 
 def _refuse_reserved(entries: Iterable[str], record: str, build: str) -> None:
     for entry in entries:
-        if entry == record or entry.startswith((BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX, folders.TEMPORARY)):
+        if entry == record or is_ours(entry):
             raise OutputError(
                 f"{build}/{entry}: this name belongs to Marin itself, the step must not write it at the top of its "
                 "output folder: let it use another name, or a folder below"

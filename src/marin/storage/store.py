@@ -8,6 +8,9 @@ from typing import Protocol, TypeAlias
 
 from marin.errors import InvalidNameError
 
+RECORD_NAME = ".artifact.json"
+"""The record of an artifact, directly below its address."""
+
 BUILD_PREFIX = ".build-"
 """Begins the name of an attempt's own folder, directly below its artifact's address."""
 
@@ -16,6 +19,22 @@ JOB_PREFIX = ".job-"
 
 STRAY_PREFIX = ".stray-"
 """Begins the name of a folder at an address with what lay there and belonged to nobody. Never removed by a build."""
+
+LOGS_FOLDER = ".logs"
+"""Folder below an artifact's address with the logs of its attempts."""
+
+_OURS = (BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX, ".marin-tmp-")
+
+
+def is_ours(name: str) -> bool:
+    """Whether a name at an address is one that Marin keeps for itself."""
+    return name in (RECORD_NAME, LOGS_FOLDER) or name.startswith(_OURS)
+
+
+def is_data(name: str) -> bool:
+    """Whether what is called so at an address is data: not ours, nor a removed file that NFS keeps while it is open."""
+    return not is_ours(name) and not name.startswith(".nfs")
+
 
 Names: TypeAlias = list[str]
 """Needed because inside the classes ``list`` is the method."""
@@ -93,7 +112,7 @@ class BuildStore(Store, Protocol):
     def unpublish(self, record_path: str, expected: bytes | None, new: bytes, into: str) -> bool:
         """``compare_and_swap`` of the record that first moves what lies at its address into the folder ``into``.
 
-        The way to start anew where a publisher was killed half-way. Names with a leading dot stay. ``into`` is made if
+        The way to start anew where a publisher was killed half-way. What is no data stays. ``into`` is made if
         there is something to move; what would overwrite something in it goes to ``.stray-…``.
         """
         ...
