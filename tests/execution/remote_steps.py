@@ -83,7 +83,7 @@ def open_too_much(_: Any) -> Count:
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     files: list[Any] = []
     while True:
-        files.append(Path(os.devnull).open())  # held by this list alone
+        files.append(Path(os.devnull).open())  # noqa: SIM115  # held by this list alone
 
 
 def report_arrays(_: Any) -> Count:
@@ -104,6 +104,23 @@ def raise_odd_number(_: Any) -> Count:
 def forget_modules(_: Any) -> Count:
     for name in [name for name in sys.modules if name.partition(".")[0] == "marin"]:
         del sys.modules[name]
+    return Count(value=1)
+
+
+OPEN: list[Any] = []
+
+
+def write_late(config: dict[str, Any]) -> Count:
+    """Flushed, written and changed when the process ends: after the step has returned."""
+    out = Path(config["out"])
+    unflushed = (out / "unflushed.txt").open("w")
+    unflushed.write("rose")
+    OPEN.append(unflushed)
+    for number in range(config["files"]):
+        (out / f"{number}.txt").write_text("vers")
+    if config["files"]:
+        atexit.register((out / "0.txt").write_text, "bone")  # of the same size
+    atexit.register((out / "late.txt").write_text, "late")
     return Count(value=1)
 
 

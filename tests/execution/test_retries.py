@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import signal
 import threading
@@ -25,12 +26,13 @@ from marin.errors import (
 from marin.execution import ArtifactStep, remote
 from marin.execution.catalog import read_entry
 from marin.execution.console import PlainReporter
+from marin.execution.manifest import MAX_LISTED, FileEntry, list_files, summarize
 from marin.execution.retrying import is_retried, pause_before_retry
 from marin.execution.runner import plan, run
 from marin.executors.resources import ResourceConfig
 from marin.storage.local import LocalStore
 from marin.testing.recorder import RecordingReporter
-from tests.execution.remote_steps import Count, stumble
+from tests.execution.remote_steps import Count, stumble, write_late
 
 
 @pytest.fixture
@@ -252,3 +254,26 @@ def test_a_record_keeps_only_the_last_failed_tries(options, calls):
     build = record(options).build
     assert len(build.earlier) == 10
     assert len(json.dumps([failed.error for failed in build.earlier])) < 30_000
+
+
+@pytest.mark.parametrize("files", [0, 6, 7, 20])
+def test_what_a_process_writes_until_it_has_ended_is_in_the_manifest(options, files):
+    handle = ArtifactStep(
+        name="raw/poems",
+        version="2026.07.01",
+        run=remote(write_late),
+        artifact_type=Count,
+        build_config=lambda ctx: {"out": ctx.output_path, "files": files},
+    )
+    (made,) = run(handle, options=options)
+    manifest = record(options).build.manifest
+    assert manifest.files == files + 2
+    beside = Path(made.path, ".manifest.json")
+    assert beside.exists() == (files + 2 > MAX_LISTED)
+    told = manifest.listed or [FileEntry(**entry) for entry in json.loads(beside.read_text())]
+    assert manifest == summarize(told, listed=manifest.listed is not None)
+    there = {entry.path for entry in list_files(made.path) if not entry.path.startswith((".artifact", ".logs"))}
+    assert {entry.path for entry in told} == there
+    for entry in told:
+        assert entry.sha256 == hashlib.sha256(Path(made.path, entry.path).read_bytes()).hexdigest()
+    assert Path(made.path, "unflushed.txt").read_text() == "rose"

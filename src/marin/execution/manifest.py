@@ -22,6 +22,8 @@ MAX_LISTED = 8
 """Of how many files the record has the list, which spares a file for each of the many artifacts that are small."""
 
 _READ_BYTES = 1 << 18
+_CLOCK_NS = 50_000_000
+"""So much the times of files may be behind the clock: they are taken from one that ticks more slowly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +50,39 @@ def write_manifest(folder: str, *, refuse: Callable[[str], bool] = lambda name: 
 
     Raises ``StoreError``, such as ``StorageFullError``, if the list can't be written.
     """
-    entries = list_files(folder, refuse=refuse)
+    return _written(folder, list_files(folder, refuse=refuse))
+
+
+def renewed_manifest(
+    folder: str, before: ManifestSummary, listed_at: int, *, refuse: Callable[[str], bool] = lambda name: False
+) -> ManifestSummary:
+    """``before``, made at ``listed_at`` nanoseconds, with what has been written since. Raises as ``write_manifest``.
+
+    For when all who could write have ended: a file may be written to until then, such as by an ``atexit`` function.
+    """
+    place = f"{folder}/{MANIFEST_FILE}"
+    if before.listed is not None:
+        known = list(before.listed)
+    else:
+        with translated_faults(place, writing=False), open(place, "rb") as file:
+            known = [FileEntry(**entry) for entry in json.load(file)]
+    by_path = {entry.path: entry for entry in known}
+    digests: dict[tuple[int, int], str] = {}
+
+    def taken(path: str, full: str) -> FileEntry:
+        entry, status = by_path.get(path), os.stat(full)
+        if entry is not None and entry.bytes == status.st_size and status.st_mtime_ns < listed_at - _CLOCK_NS:
+            return entry
+        return _entry(path, full, digests)
+
+    found = _listed(folder, refuse, taken)
+    return before if found == known else _written(folder, found)
+
+
+def _written(folder: str, entries: list[FileEntry]) -> ManifestSummary:
+    place = f"{folder}/{MANIFEST_FILE}"
     if len(entries) <= MAX_LISTED:
         return summarize(entries, listed=True)
-    place = f"{folder}/{MANIFEST_FILE}"
     with translated_faults(place, writing=True), open(place, "wb") as file:
         lines = [{"path": entry.path, "bytes": entry.bytes, "sha256": entry.sha256} for entry in entries]
         file.write(json.dumps(lines, ensure_ascii=False, separators=(",", ":")).encode())
@@ -87,8 +118,12 @@ def list_files(folder: str, *, refuse: Callable[[str], bool] = lambda name: Fals
     absolute or lead outside, sockets and pipes, names that are not UTF-8, folders nested too deeply.
     """
     digests: dict[tuple[int, int], str] = {}
+    return _listed(folder, refuse, lambda path, full: _entry(path, full, digests))
+
+
+def _listed(folder: str, refuse: Callable[[str], bool], taken: Callable[[str, str], FileEntry]) -> list[FileEntry]:
     try:
-        found = [_entry(path, full, digests) for path, full in _walk(folder, "", (folder,), refuse)]
+        found = [taken(path, full) for path, full in _walk(folder, "", (folder,), refuse)]
     except RecursionError as fault:
         raise OutputError("the step nested its output folders too deeply: make them flatter") from fault
     return sorted(found, key=_by_bytes) if len(found) > 1 else found

@@ -6,6 +6,7 @@ import contextlib
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ class Completed:
 
     result: dict[str, Any]
     manifest: ManifestSummary
+    listed_at: int = 0
+    """When the files were listed, in nanoseconds of the clock that files have their times from."""
 
 
 def execute(
@@ -57,7 +60,8 @@ def execute(
         raise OutputError(
             f"the finished build was refused: {type(artifact).__name__}.verify says {type(fault).__name__}: {fault}"
         ) from fault
-    return Completed(result=_result(artifact, artifact_type), manifest=write_manifest(output_path, refuse=_is_reserved))
+    result, listed_at = _result(artifact, artifact_type), time.time_ns()
+    return Completed(result=result, manifest=write_manifest(output_path, refuse=_is_reserved), listed_at=listed_at)
 
 
 def _is_reserved(name: str) -> bool:

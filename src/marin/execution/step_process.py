@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import time
@@ -11,6 +12,7 @@ from typing import Any
 from marin.errors import LeaseLostError, NotEnoughResourcesError, StepTimeoutError
 from marin.execution.graph import Step
 from marin.execution.held_record import WORKING_UNDER_VARIABLE, HeldRecord, nonces_around_us, stopped
+from marin.execution.manifest import renewed_manifest
 from marin.execution.progress import Progress
 from marin.execution.record import build_folder, log_path
 from marin.execution.remote_call import RemoteCall
@@ -20,7 +22,7 @@ from marin.execution.step_body import Completed
 from marin.executors.executor import Busy, Claim
 from marin.executors.quantities import show_duration, show_size
 from marin.storage.prefix import PREFIX_VARIABLE
-from marin.storage.store import JOB_PREFIX
+from marin.storage.store import JOB_PREFIX, is_ours
 
 POLL_SECONDS = 0.1
 """How often the supervisor of a step's process looks for progress, and whether it should stop."""
@@ -50,7 +52,7 @@ class StepProcess:
         try:
             self._call = self._start(claim, remote, config)
             try:
-                return self._watch(self._call, remote.limit_seconds)
+                return self._finished(self._watch(self._call, remote.limit_seconds))
             except LeaseLostError as lost:
                 if self.held.fault is not None:
                     raise self.held.lost() from lost
@@ -122,6 +124,12 @@ class StepProcess:
             if progress is not None and progress != shown:
                 self.run.reporter.progressed(self.step.id, progress)
                 shown = progress
+
+    def _finished(self, completed: Completed) -> Completed:
+        """With what its process has written after it had answered and before it ended."""
+        folder = self.run.store.url(self.folder)
+        manifest = renewed_manifest(folder, completed.manifest, completed.listed_at, refuse=is_ours)
+        return completed if manifest is completed.manifest else dataclasses.replace(completed, manifest=manifest)
 
     def _end(self, call: RemoteCall) -> None:
         """End the step's process: SIGTERM, time to save its work, SIGKILL; at once when the run is to be killed."""
