@@ -185,7 +185,9 @@ def test_a_name_without_version_is_the_newest_fixed_one_and_says_so(tmp_path: Pa
         put(store, f"model@{version}", build())
     done = marin(tmp_path, "path", "model")
     assert done.stdout == f"{store.root}/model/2026.07.01.10\n"
-    assert done.stderr == "model: the newest fixed version is 2026.07.01.10\n"
+    said, gone = done.stderr.splitlines()
+    assert said == "model: the newest fixed version is 2026.07.01.10"
+    assert gone.startswith("note: model@2026.07.01.10: the record says that it was built")  # and nothing lies there
 
 
 # path

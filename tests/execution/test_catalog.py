@@ -14,6 +14,7 @@ from marin.errors import (
     NewerRecordError,
     NotBuiltError,
     StoreBusyError,
+    StoreError,
 )
 from marin.execution.catalog import Condition, data_url, dependents, entries, find, read_entry, versions
 from marin.execution.identity import parse_artifact_id
@@ -277,3 +278,21 @@ def test_what_can_not_be_moved_away_stays_as_it_was(store: LocalStore):
 def test_what_is_not_there_can_not_be_removed(store: LocalStore):
     with pytest.raises(NotBuiltError, match=r"a@dev is not in"):
         remove(store, parse_artifact_id("a@dev"))
+
+
+def test_what_may_not_be_read_hides_nothing_else(store, monkeypatch):
+    for name in ("a", "closed", "z"):
+        put(store, f"{name}@2026.07.01", build())
+    listing = LocalStore.list
+
+    def closed(self, path):
+        if path == "closed/2026.07.01":
+            raise StoreError(f"{path} can't be read")
+        return listing(self, path)
+
+    monkeypatch.setattr(LocalStore, "list", closed)
+    told = []
+    assert [entry.id.name for entry in entries(store, told.append)] == ["a", "z"]
+    assert [str(fault) for fault in told] == ["closed/2026.07.01 can't be read"]
+    with pytest.raises(StoreError):
+        list(entries(store))

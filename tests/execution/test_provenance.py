@@ -313,3 +313,19 @@ def test_code_in_a_record_is_shown_as_it_is():
     record = {"build": {"code": {"modules": {"lab.credentials": {"definitions": {"f": "0a"}}}}, "config": {"token": 1}}}
     shown = redacted_record(record, ())
     assert shown["build"] == {"code": record["build"]["code"], "config": {"token": "***"}}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SECRET.encode(),
+        bytearray(b"x" + SECRET.encode()),
+        {SECRET: 1},
+        {SECRET: 1, 3: 2},
+        {f"a{SECRET}": {SECRET: b"1"}},
+    ],
+)
+def test_a_secret_value_is_found_in_bytes_and_in_keys(config):
+    payload = redacted_payload({"config": encode({"v": config}, "config")}, (SECRET,))
+    for text in (json.dumps(payload), repr(plain(payload["config"])), show(payload["config"])):
+        assert not [trace for trace in (SECRET, SECRET.encode().hex()) if trace in text], text

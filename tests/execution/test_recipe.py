@@ -314,6 +314,14 @@ def test_a_build_config_that_changes_by_itself_is_refused_by_path():
         check_pure(impure)
 
 
+def test_a_secret_that_changes_by_itself_is_not_shown():
+    counter = itertools.count()
+    impure = step(build_config=lambda ctx: {"api_key": f"topsecret-{next(counter)}"})
+    with pytest.raises(ImpureConfigError, match="a secret, which is not shown") as fault:
+        check_pure(impure)
+    assert "topsecret" not in str(fault.value)
+
+
 @pytest.mark.parametrize(
     "change",
     [os.path.abspath, lambda path: f"/data/{path}", lambda path: Path("/data") / Path(path), Path.absolute],

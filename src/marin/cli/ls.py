@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from marin.cli.store_access import add_store_arguments, opened
+from marin.errors import StoreError
 from marin.execution.catalog import Condition, Entry, entries
 from marin.execution.failure import first_line
 from marin.execution.meter import size
@@ -36,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Carry out the command. Returns the exit code."""
     prefix, store = opened(arguments)
-    listed = [entry for entry in entries(store) if _matches(entry, arguments.pattern)]
+    closed: list[StoreError] = []
+    listed = [entry for entry in entries(store, closed.append) if _matches(entry, arguments.pattern)]
+    for fault in closed:
+        print(f"note: {fault}", file=sys.stderr)
     if arguments.json:
         print(json.dumps([_as_json(entry, prefix.location) for entry in listed], indent=1))
         return 0

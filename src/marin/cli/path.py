@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 from marin.cli.store_access import add_artifact_argument, add_store_arguments, found, opened
-from marin.errors import NotBuiltError
+from marin.errors import NotBuiltError, StoreError
 from marin.execution.catalog import Entry, data_url
 from marin.execution.failure import first_line
+from marin.execution.observe import check_data
 from marin.storage.local import LocalStore
 
 
@@ -28,8 +30,12 @@ def execute(arguments: argparse.Namespace) -> int:
     entry = found(store, arguments.artifact)
     try:
         print(data_url(store, entry))
+        if entry.record is not None and entry.build is not None:
+            check_data(store, entry.record, entry.build)
     except NotBuiltError as fault:
         raise NotBuiltError(f"{fault}{_why(store, entry)}") from None
+    except StoreError as gone:  # where it should be is still worth knowing
+        print(f"note: {gone}", file=sys.stderr)
     return 0
 
 

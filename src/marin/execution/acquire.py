@@ -72,7 +72,9 @@ def take_or_wait(run: RunState, step: Step) -> HeldRecord | Build:
         ):
             if holder is not None and record is not None and raw is not None:
                 _end_if_stopped(run, step, raw, record, waited)
-                run.reporter.noted(step.id, f"takes over from {describe(holder.owner)}, which is gone")
+                gone = is_given_up(holder) or is_dead_here(holder.owner)
+                how = "is gone" if gone else f"has been silent for more than {holder.ttl_seconds:g} s"
+                run.reporter.noted(step.id, f"takes over from {describe(holder.owner)}, which {how}")
             with run.taking(step.id):
                 held = _take(run, step, raw, record)
                 if held is not None:

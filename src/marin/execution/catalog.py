@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,6 +13,7 @@ from marin.errors import (
     InvalidVersionError,
     NotBuiltError,
     RecordError,
+    StoreError,
 )
 from marin.execution.identity import (
     ArtifactId,
@@ -91,14 +92,23 @@ class Entry:
         return None if self.build is None else self.build.log
 
 
-def entries(store: BuildStore) -> Iterator[Entry]:
-    """Every artifact of the store, by name and version. Folders whose name begins with a dot are Marin's own."""
+def entries(store: BuildStore, closed: Callable[[StoreError], None] | None = None) -> Iterator[Entry]:
+    """Every artifact of the store, by name and version. Folders whose name begins with a dot are Marin's own.
+
+    ``closed`` is told of each folder and record that we may not read; left out, the first of them is raised.
+    """
     folders = [""]
     while folders:
         folder = folders.pop()
-        names = store.list(folder)
+        try:
+            names = store.list(folder)
+            entry = _entry(store, folder) if RECORD_NAME in names else None
+        except StoreError as fault:
+            if closed is None:
+                raise
+            closed(fault)
+            continue
         if RECORD_NAME in names:
-            entry = _entry(store, folder)
             if entry is not None:
                 yield entry
             continue  # nothing that is an artifact lies inside another one

@@ -18,6 +18,7 @@ from marin.execution.encoding import JSON, encode, encode_fields, refuse_handle
 from marin.execution.fingerprint import SCHEME, Fingerprint, digest
 from marin.execution.naming import class_name, find, function_name
 from marin.execution.record_fields import Field
+from marin.execution.redaction import redacted_payload
 from marin.execution.remote_function import RemoteFunction
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def check_pure(step: ArtifactStep[Any]) -> None:
     # Only what build_config can change: naming the step function anew would cost as much as all the rest.
     now = {**fingerprint.payload, **_changeable(step)}
     if digest(now) != fingerprint.digest:
-        changes = compare(fingerprint.payload, now)
-        listed = "\n".join(f"  {change}" for change in changes[:5])
+        changes = compare(redacted_payload(fingerprint.payload), redacted_payload(now))
+        listed = "\n".join(f"  {change}" for change in changes[:5]) or "  a secret, which is not shown"
         raise ImpureConfigError(
             f"build_config of {step.id} (made at {step.made_at}) gave two different configs:\n{listed}\n"
             "Leave out what changes by itself (time, random numbers, the environment), or take it in the step function"

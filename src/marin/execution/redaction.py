@@ -32,6 +32,7 @@ _BARE = ("token", "key")
 _NUMBERS = (int, float, bool, type(None))
 _MAPPINGS = {"dict", "ordered_dict", "default_dict", "mapping_proxy", "keywords"}
 """Encodings whose content is pairs of key and value where a key is not plain text. See ``encoding``."""
+_BYTES = ("bytes", "bytearray")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Bounded repetitions: a pattern that looks far ahead from every letter takes for ever on megabytes of text.
 # A password may have an @ itself; a path has lost one of the two slashes.
@@ -116,10 +117,12 @@ def _redacted(value: Any, secrets: tuple[str, ...]) -> Any:
         return redact_text(value, secrets)
     if isinstance(value, dict | Mapping):
         return {
-            key: REDACTED
+            redact_text(key, secrets) if isinstance(key, str) else key: REDACTED
             if is_secret_key(str(key)) and not _says_nothing(inner)
             else [_pair(member, secrets) for member in cast("list[Any]", inner)]
             if key in _MAPPINGS and isinstance(inner, list)
+            else _redacted_bytes(inner, secrets)
+            if key in _BYTES and isinstance(inner, str)
             else _redacted(inner, secrets)
             for key, inner in cast("Mapping[Any, Any]", value).items()
         }
@@ -129,6 +132,12 @@ def _redacted(value: Any, secrets: tuple[str, ...]) -> Any:
             return _pair(members, secrets)
         return [_redacted(inner, secrets) for inner in members]
     return value
+
+
+def _redacted_bytes(hexadecimal: str, secrets: tuple[str, ...]) -> str:
+    """Bytes as they are encoded. A secret in them hides them all: a part of them would be none."""
+    held = any(secret.encode(errors="surrogateescape").hex() in hexadecimal for secret in secrets)
+    return REDACTED if held else redact_text(hexadecimal, secrets)
 
 
 def _pair(pair: Any, secrets: tuple[str, ...]) -> Any:
@@ -175,7 +184,8 @@ def redacted_payload(payload: Mapping[str, Any], secrets: Iterable[str] | None =
 
 
 _SUSPICIOUS = tuple(
-    b"@ = \\ token key secret pass credential authorization cookie hf_ ghp_ gho_ github_pat_ glpat- sk- bytes".split()
+    b"@ = \\ token key secret pass credential authorization cookie bytes bytearray "
+    b"hf_ ghp_ gho_ github_pat_ glpat- sk-".split()
 )
 """In lower case, parts of each key that is secret and of each text that is redacted. Most recipes have none."""
 

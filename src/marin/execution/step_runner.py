@@ -81,7 +81,7 @@ def make(run: RunState, step: Step) -> Made:
                 raise stopped(step.id, request) from lost
             if attempt == MAX_LOST_LEASES or taken.is_hopeless or run.stop.is_set():
                 raise
-            run.reporter.noted(step.id, f"{lost}; trying again")
+            run.reporter.noted(step.id, f"{str(lost).removeprefix(f'{step.id}: ')}; trying again")
         finally:
             run.held.pop(step.id, None)
             taken.give_up()
@@ -147,6 +147,8 @@ class _Attempt:
                 self.run.reporter.started(self.step.id, log=None)
                 build = adopted_build(self.run, self.step, self.build_id)
                 self.held.publish(build, None)
+                with contextlib.suppress(StoreError, OSError):  # nothing is written there
+                    self.run.store.remove_unheld(self.folder)
                 return Made(build, Outcome.ADOPTED)
             if not (folders := self._mutable_inputs()):
                 return Made(self._publish(self._run_step()), Outcome.BUILT)
