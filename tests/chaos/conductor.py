@@ -403,7 +403,7 @@ def _parent(pid: int) -> int:
 
 def _kind(pid: int) -> str:
     words = _command(pid).split()
-    if any(word.endswith("executors/guard.py") for word in words):
+    if any("import guard" in word for word in words):
         return "guard"
     for module, kind in {
         "marin.execution.worker": "worker",

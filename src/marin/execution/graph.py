@@ -57,19 +57,20 @@ def lower(*handles: Step) -> StepGraph:
         stack: list[tuple[Step, bool]] = [(target, False)]
         while stack:
             step, finished = stack.pop()
+            id_ = step.id
             if finished:
-                open_ids.pop(step.id)
-                steps[step.id] = step
+                open_ids.pop(id_)
+                steps[id_] = step
                 continue
-            known = first.setdefault(step.id, step)
+            known = first.setdefault(id_, step)
             if known is not step:
                 twins.append((known, step))
-            if step.id in open_ids:
-                raise CycleError(_cycle(list(open_ids), step.id))
-            if step.id in steps:
+            if id_ in open_ids:
+                raise CycleError(_cycle(list(open_ids), id_))
+            if id_ in steps:
                 continue
-            open_ids[step.id] = None
-            deps[step.id] = tuple(dict.fromkeys(dep.id for dep in step.deps))
+            open_ids[id_] = None
+            deps[id_] = tuple(dict.fromkeys(dep.id for dep in step.deps))
             stack.append((step, True))
             stack.extend((dep, False) for dep in reversed(step.deps))
     graph = StepGraph(steps, deps, tuple(dict.fromkeys(handle.id for handle in handles)))

@@ -102,6 +102,7 @@ def _segment_fault(segment: str) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=512)  # asked for with each look at a step
 def is_mutable(version: str) -> bool:
     """Whether ``version`` is rebuilt at every run.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 from dataclasses import asdict, dataclass
@@ -119,6 +118,8 @@ def read_outcome(folder: str) -> Outcome | None:
 
 def write_progress(folder: str, progress: Progress) -> None:
     """Tell how far the step is. A disk that can't be written is no reason to end it."""
+    import json  # noqa: PLC0415  # many steps say nothing, and would wait for it in vain
+
     with contextlib.suppress(Exception):  # a full disk is the step's to report; what it said may be anything
         told: dict[str, float | str] = {"done": float(progress.done), "total": float(progress.total)}
         told |= {"unit": str(progress.unit), "note": str(progress.note)}
@@ -127,6 +128,8 @@ def write_progress(folder: str, progress: Progress) -> None:
 
 def read_progress(folder: str) -> Progress | None:
     """The last progress that was told; None before the first."""
+    import json  # noqa: PLC0415  # as above
+
     try:
         with open(os.path.join(folder, PROGRESS_FILE), "rb") as file:
             return Progress(**json.load(file))

@@ -6,7 +6,6 @@ The record has the sum and, of a build of a few files, the list as well; that of
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -64,6 +63,8 @@ def renewed_manifest(
     if before.listed is not None:
         known = list(before.listed)
     else:
+        import json  # noqa: PLC0415  # most builds are small, and wait for it in vain
+
         with translated_faults(place, writing=False), open(place, "rb") as file:
             known = [FileEntry(**entry) for entry in json.load(file)]
     by_path = {entry.path: entry for entry in known}
@@ -83,6 +84,8 @@ def _written(folder: str, entries: list[FileEntry]) -> ManifestSummary:
     place = f"{folder}/{MANIFEST_FILE}"
     if len(entries) <= MAX_LISTED:
         return summarize(entries, listed=True)
+    import json  # noqa: PLC0415  # as above
+
     with translated_faults(place, writing=True), open(place, "wb") as file:
         lines = [{"path": entry.path, "bytes": entry.bytes, "sha256": entry.sha256} for entry in entries]
         file.write(json.dumps(lines, ensure_ascii=False, separators=(",", ":")).encode())

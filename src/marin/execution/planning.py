@@ -161,7 +161,7 @@ def make_plan(
     stale: dict[ArtifactId, StaleInput] = {}
     steps: dict[ArtifactId, PlannedStep] = {}
     for id_, step in graph.steps.items():
-        seen = observed[id_]
+        seen, build = observed[id_], current[id_]
         ruling = _decide(step, seen, needed=id_ in needed, free=only is None or id_ in only)
         changes, notes = _told(step, seen, ruling.decision, current, stale)
         steps[id_] = PlannedStep(
@@ -173,7 +173,7 @@ def make_plan(
             changes=changes,
             code_changes=seen.code_changes if ruling.decision in (Decision.SERVE, Decision.SKIP) else (),
             notes=notes,
-            build=seen.build if ruling.decision is Decision.SERVE else None,
+            build=build if ruling.decision is Decision.SERVE else None,
             error=ruling.error,
         )
     return Plan(graph, steps)
@@ -212,21 +212,22 @@ def _decide(step: Step, seen: Observation, *, needed: bool, free: bool) -> _Ruli
         check_expected(step, seen.build)
     except FingerprintMismatchError as mismatch:
         return _Ruling(Decision.REFUSE, Cause.FINGERPRINT, "expected_fingerprint does not hold", mismatch)
+    build = seen.build
     # What is made anew at every run needs nothing of the build before: its data may be gone, only its record counts.
     is_made_anew = step.id.is_mutable and step.pin is None and free and seen.record is not None
     if seen.fault is not None and needed and not is_made_anew:
         return _Ruling(Decision.REFUSE, Cause.UNUSABLE, type(seen.fault).__name__, seen.fault)
     if not needed:
-        there = seen.fault is None and seen.build is not None
+        there = seen.fault is None and build is not None
         cause, reason = (Cause.NOT_NEEDED, "not needed") if there else (Cause.ABSENT, "not built, not needed")
         return _Ruling(Decision.SKIP, cause, f"{reason}: nothing that is built now reads it")
     if step.pin is not None:
         return _Ruling(Decision.SERVE, Cause.PINNED, f"pinned to {shown_place(step.pin)}")
-    if seen.build is not None and not step.id.is_mutable:
-        return _Ruling(Decision.SERVE, Cause.BUILT, f"built {seen.build.finished}")
+    if build is not None and not step.id.is_mutable:
+        return _Ruling(Decision.SERVE, Cause.BUILT, f"built {build.finished}")
     if not free:
-        if seen.build is not None:
-            return _Ruling(Decision.SERVE, Cause.TAKEN, f"built {seen.build.finished}; --only takes it as it is")
+        if build is not None:
+            return _Ruling(Decision.SERVE, Cause.TAKEN, f"built {build.finished}; --only takes it as it is")
         error = NotBuiltError(f"{step.id} is not built, and --only leaves it out: name it too, or run without --only")
         return _Ruling(Decision.REFUSE, Cause.LEFT_OUT, "not built, and not among the steps of --only", error)
     return _Ruling(Decision.ADOPT if step.source is not None else Decision.BUILD, *_why_made(step, seen))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marin.execution.artifact import Artifact, at_path
+from marin.execution.artifact import Artifact
 from marin.execution.code_changes import RecordedCode
 from marin.execution.events import Reporter
 from marin.execution.graph import Step
@@ -91,7 +91,9 @@ class RunState:
         """The typed artifact that this run uses for ``id_``."""
         build = self.builds[id_]
         step = self.steps[id_]
-        return at_path(typed_artifact(step, build, f"record of {id_}"), self.path(id_))
+        artifact = typed_artifact(step, build, f"record of {id_}")
+        object.__setattr__(artifact, "path", self.path(id_))  # it was made just now, and is nobody's yet
+        return artifact
 
     def path(self, id_: ArtifactId) -> str:
         """Where the data that this run uses for ``id_`` lies."""

@@ -1,8 +1,8 @@
 """The process between a run and a job: it starts the job, and sees to it that nothing of the job outlives it.
 
-Run by the local executor as a script, ``python -I -S guard.py LEASE_FD STATUS_FD DEADLINE HELD_FDS LOG LOG_BYTES
-COMMAND...``, and never imported by the job. So it is one file, longer than others, and uses nothing but Python's own
-library: a script has no way to find its neighbours, and starts in a moment.
+Run by the local executor with ``python -I -S`` and the arguments LEASE_FD STATUS_FD DEADLINE HELD_FDS LOG LOG_BYTES
+COMMAND..., and never imported by the job. So it is one file, longer than others, and uses nothing but Python's own
+library: it has no way to find our packages, and starts in a moment.
 
 It is a process, not a thread inside the job, because then any command can be guarded, code that holds Python's global
 lock for minutes delays nothing, and the job gets neither a file descriptor nor a thread nor a signal handler that it
@@ -415,7 +415,3 @@ def _prctl(option: int, value: int) -> None:
     """Does nothing where there is no such call: the process group and the session are killed there as well."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

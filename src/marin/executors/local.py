@@ -28,6 +28,9 @@ from marin.executors.resources import ResourceConfig
 
 _REASONS: dict[bytes, EndReason] = {guard.CANCELLED: "cancelled", guard.EXPIRED: "expired"}
 
+_GUARD = "import sys; sys.path.append(sys.argv.pop(1)); import guard; guard.main(sys.argv[1:])"
+"""Runs ``guard.py`` as a script would, but from the bytecode that Python keeps of a module."""
+
 _WAIT_SLICE_SECONDS = 0.5
 """How often ``wait`` looks by itself, should the end of a job not wake it."""
 
@@ -167,7 +170,8 @@ def _start_guard(spec: JobSpec, lease: int, status: int, token: str) -> subproce
     deadline = time.monotonic() + spec.lease_seconds
     held = ",".join(map(str, spec.claim.descriptors))
     log_path = os.path.abspath(spec.log_path)
-    argv = [sys.executable, "-I", "-S", guard.__file__, str(lease), str(status), repr(deadline), held]
+    argv = [sys.executable, "-I", "-S", "-c", _GUARD, os.path.dirname(guard.__file__)]
+    argv += [str(lease), str(status), repr(deadline), held]
     argv += [log_path, str(spec.log_bytes), *spec.argv]
     try:
         Path(spec.log_path).parent.mkdir(parents=True, exist_ok=True)
