@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.timeout(900)
 EXAMPLE = ROOT / "examples" / "01_first_pipeline.py"
+CUSTOM = ROOT / "examples" / "02_custom_steps.py"
 
 
 def run(script, *arguments, prefix, **environ):
@@ -44,7 +45,21 @@ def edited(folder, old, new):
 
 
 def test_every_example_has_a_test():
-    assert [path.name for path in sorted((ROOT / "examples").glob("*.py"))] == [EXAMPLE.name]
+    assert [path.name for path in sorted((ROOT / "examples").glob("*.py"))] == [EXAMPLE.name, CUSTOM.name]
+
+
+def test_custom_steps_run_and_are_cached(tmp_path):
+    done = run(CUSTOM, prefix=tmp_path / "store")
+    assert "7 built in" in done.stderr
+    rows = re.findall(r"^ *(\d+) modules +([\d,]+) words +(\d\.\d\d) letters$", done.stdout, re.MULTILINE)
+    assert [modules for modules, _, _ in rows] == ["10", "40", "160"]
+    words = [int(count.replace(",", "")) for _, count, _ in rows]
+    assert 0 < words[0] < words[1] < words[2]
+    again = run(CUSTOM, prefix=tmp_path / "store")
+    assert again.stdout == done.stdout
+    assert "all 7 steps are cached or not needed" in again.stderr
+    newer = run(CUSTOM, "--version", "2026.12.01", "--only", "raw/stdlib-10", prefix=tmp_path / "store")
+    assert "1 built in" in newer.stderr
 
 
 def test_the_model_learns_more_than_zlib_knows(trained):
