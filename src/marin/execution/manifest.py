@@ -95,11 +95,13 @@ def _written(folder: str, entries: list[FileEntry]) -> ManifestSummary:
 def first_missing(folder: str, manifest: ManifestSummary | None) -> str | None:
     """The first path below ``folder`` that should be there and is not. Reads no file, and no folder."""
     listed = manifest.listed if manifest is not None else None
-    if listed is None:
-        paths: Sequence[str] = (MANIFEST_FILE,)
-    else:
-        paths = [entry.path for entry in listed] or ("",)
-    return next((path for path in paths if _is_missing(f"{folder}/{path}")), None)
+    if not listed:
+        path = MANIFEST_FILE if listed is None else ""
+        return path if _is_missing(f"{folder}/{path}") else None
+    for entry in listed:
+        if _is_missing(f"{folder}/{entry.path}"):
+            return entry.path
+    return None
 
 
 def _is_missing(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from enum import Enum
@@ -18,6 +19,7 @@ MAX_WRAPPERS = 50
 """How many decorators are looked through; a guard against ``__wrapped__`` in a circle."""
 
 
+@functools.lru_cache(maxsize=512)  # thousands of steps share a few types
 def class_name(cls: type) -> str:
     """``module:qualname``, or the ``fingerprint_name`` that the class itself carries so that it can move.
 

@@ -14,6 +14,7 @@ from marin.errors import (
     CorruptRecordError,
     MarinError,
     NotBuiltError,
+    RecordError,
     SourceMissingError,
     StoreError,
 )
@@ -69,7 +70,7 @@ def observe_step(store: BuildStore, step: Step) -> Observation:
         if record is not None and record.build is not None:
             check_data(store, record, record.build)
             if not step.id.is_mutable:  # a dev version of another type is built anew
-                typed_artifact(step, record.build, f"record of {step.id}")
+                typed_artifact(step, record.build)
     except CorruptRecordError as torn:
         # Nothing is built over what a pin names.
         return Observation(torn=torn) if step.pin is None else Observation(fault=torn)
@@ -85,7 +86,12 @@ def read_record(store: BuildStore, id_: ArtifactId) -> Record | None:
     """The record of ``id_``. None: there is none. Raises ``RecordError``."""
     path = record_path(id_.address)
     raw = store.read(path)
-    return None if raw is None else decode_record(raw, store.url(path), of=id_)
+    if raw is None:
+        return None
+    try:
+        return decode_record(raw, path, of=id_)
+    except RecordError:
+        return decode_record(raw, store.url(path), of=id_)  # says where in full, which takes a moment
 
 
 def build_url(store: BuildStore, record: Record, build: Build) -> str:
@@ -180,8 +186,8 @@ def _no_fingerprint(step: Step) -> RecordedFingerprint:
     return RecordedFingerprint(scheme=fingerprint.scheme, digest=fingerprint.digest, payload={})
 
 
-def typed_artifact(step: Step, build: Build, what: str) -> Artifact:
-    """The artifact of ``build`` in the type that the handle asks for, without its path.
+def typed_artifact(step: Step, build: Build, what: str = "") -> Artifact:
+    """The artifact of ``build`` in the type that the handle asks for, without its path. ``what``: of whom errors speak.
 
     Raises ``ArtifactTypeError`` if the result does not fit, also if the handle's type would leave out some of it.
     ``Artifact`` itself takes any.
@@ -189,7 +195,7 @@ def typed_artifact(step: Step, build: Build, what: str) -> Artifact:
     asked = step.artifact_type
     if asked is Artifact:
         return Artifact()
-    what = f"{what} (a {build.artifact_type})"
+    what = f"{what or f'record of {step.id}'} (a {build.artifact_type})"
     if left_out := ", ".join(sorted(build.result.keys() - {spec.name for spec in dataclasses.fields(asked)})):
         if build.artifact_type != class_name(asked):
             raise ArtifactTypeError(

@@ -91,7 +91,7 @@ class RunState:
         """The typed artifact that this run uses for ``id_``."""
         build = self.builds[id_]
         step = self.steps[id_]
-        artifact = typed_artifact(step, build, f"record of {id_}")
+        artifact = typed_artifact(step, build)
         object.__setattr__(artifact, "path", self.path(id_))  # it was made just now, and is nobody's yet
         return artifact
 
