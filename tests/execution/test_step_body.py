@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 from marin.errors import ConfigurationError, OutputError, StorageFullError
 from marin.execution import manifest as manifest_module
 from marin.execution.artifact import Artifact
-from marin.execution.manifest import MAX_LISTED, FileEntry, ManifestSummary, first_missing, list_files, summarize
+from marin.execution.manifest import (
+    MAX_LISTED,
+    FileEntry,
+    ManifestSummary,
+    first_missing,
+    list_files,
+    renewed_manifest,
+    summarize,
+    write_manifest,
+)
 from marin.execution.step_body import Completed, execute
 from marin.execution.step_function import load_function
 
@@ -133,6 +142,17 @@ def test_what_is_missing_is_named(output: Path):
     assert found == [None, "b", ".manifest.json", ".manifest.json"]
     shutil.rmtree(output)
     assert first_missing(str(output), none) == ""
+
+
+def test_a_list_that_has_become_short_moves_into_the_record(output: Path):
+    for number in range(MAX_LISTED + 1):
+        (output / f"{number}.txt").write_text(str(number))
+    before = write_manifest(str(output))
+    (output / "0.txt").unlink()
+    after = renewed_manifest(str(output), before, 0)
+    assert after == summarize(list_files(str(output)), listed=True)
+    assert not (output / ".manifest.json").exists()
+    assert renewed_manifest(str(output), after, 0) is after
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**18 - 1, 2**18, 2**18 + 1, 2**19 + 5])

@@ -83,8 +83,9 @@ def _by_records(arguments: argparse.Namespace) -> tuple[Answer, Prefix]:
     try:
         entry = found(store, arguments.artifact)
     except NotBuiltError as fault:
+        stop = "" if str(fault).endswith("?") else "."
         raise NotBuiltError(
-            f"{fault}. To ask about what is not built yet, name the script that describes it: "
+            f"{fault}{stop} To ask about what is not built yet, name the script that describes it: "
             f"marin why {arguments.artifact} SCRIPT"
         ) from None
     if entry.fault is not None:

@@ -238,7 +238,7 @@ def not_there(store: BuildStore, name: str, version: str | None) -> str:
     place = store.url("")
     if version is not None and (there := versions(store, name)):
         return f"{wanted} is not in {place}. There is {', '.join(f'{name}@{known}' for known in there[:5])}"
-    known = list(dict.fromkeys(entry.id.name for entry in entries(store)))
+    known = list(dict.fromkeys(entry.id.name for entry in entries(store, closed=lambda fault: None)))
     if not known:
         return f"{wanted} is not in {place}: nothing has been built there. Is it the right --prefix?"
     if near := near_names(name, known):

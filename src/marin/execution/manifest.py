@@ -77,7 +77,11 @@ def renewed_manifest(
         return _entry(path, full, digests)
 
     found = _listed(folder, refuse, taken)
-    return before if found == known else _written(folder, found)
+    if found == known:
+        return before
+    if before.listed is None and len(found) <= MAX_LISTED:
+        os.unlink(place)  # they have become so few that the record has them
+    return _written(folder, found)
 
 
 def _written(folder: str, entries: list[FileEntry]) -> ManifestSummary:

@@ -25,7 +25,7 @@ from marin.executors.executor import LOG_BYTES, Claim, Executor, JobSpec, JobSta
 from marin.storage.faults import translated_faults
 
 START = "import sys; from marin.execution.worker import main; sys.exit(main(sys.argv[1]))"
-"""As ``-m marin.execution.worker`` does, in less time."""
+"""Not ``-m``, which imports more of Python before it begins."""
 
 EXIT_SECONDS = 10.0
 """How long a worker may take to exit after its answer; a forgotten thread would keep it for ever."""

@@ -17,12 +17,8 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from marin.errors import (
     ConfigurationError,
-    DeviceNotFoundError,
     LeftOutError,
-    MarinError,
     NotBuiltError,
-    NotEnoughResourcesError,
-    RefusedError,
 )
 from marin.execution import provenance
 from marin.execution.ambient import Ambient
@@ -38,12 +34,10 @@ from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.observe import build_url, observe, observe_step, typed_artifact
 from marin.execution.options import RunOptions, ambient_options, is_durable
 from marin.execution.planning import Decision, Observation, Plan, check_expected, make_plan
+from marin.execution.preflight import check_runnable
 from marin.execution.redaction import secret_values
-from marin.execution.remote_call import check_sendable
-from marin.execution.remote_function import RemoteFunction
 from marin.execution.run_loop import RunLoop
 from marin.execution.run_state import RunState
-from marin.execution.step_process import check_disk
 from marin.executors.executor import Executor
 from marin.executors.local import LocalExecutor
 from marin.storage.format import ensure_format
@@ -215,7 +209,7 @@ def run(
     shown.planned(planned, prefix=prefix.location, origin=prefix.origin, hint=prefix.hint)
     executor = executor or LocalExecutor()
     try:
-        _refuse(planned, executor, store)
+        check_runnable(planned, executor, store)
     except BaseException:
         shown.ended(interrupted=False)
         raise
@@ -276,37 +270,6 @@ def _steps_like(name: str, graph: StepGraph) -> str:
         return f"Did you mean {' or '.join(near)}?"
     more = f" and {len(known) - 10:,} more" if len(known) > 10 else ""
     return f"The steps are: {', '.join(known[:10])}{more}"
-
-
-def _refuse(planned: Plan, executor: Executor, store: LocalStore) -> None:
-    """Raise before anything runs if a step can't be served or built, can't be sent, or asks for what is not there."""
-    errors = [*planned.errors, *unrunnable(planned, executor, store)]
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        listed = "".join(f"\n  {error}" for error in errors)
-        raise RefusedError(f"{len(errors)} steps can't be run as they are:{listed}") from errors[0]
-
-
-def unrunnable(planned: Plan, executor: Executor, store: LocalStore) -> list[MarinError]:
-    """Of the steps that would be built: which can't be sent to a process, or ask for what is not there."""
-    errors: list[MarinError] = []
-    for step in planned.to_make:
-        if isinstance(step.step.run, RemoteFunction):
-            try:
-                _preflight(step.id, step.step.run, executor)
-                check_disk(step.step, store.url(step.address))
-                check_sendable(str(step.id), step.step.run.function)
-            except MarinError as fault:
-                errors.append(fault)
-    return errors
-
-
-def _preflight(id_: ArtifactId, run: RemoteFunction, executor: Executor) -> None:
-    try:
-        executor.preflight(run.resources)
-    except (DeviceNotFoundError, NotEnoughResourcesError) as fault:
-        raise type(fault)(f"{id_}: {fault}") from None
 
 
 def _code(planned: Plan) -> dict[ArtifactId, RecordedCode]:

@@ -22,7 +22,8 @@ from marin.execution.graph import Step
 from marin.execution.identity import checked_name, checked_version
 from marin.execution.lazy import ArtifactStep
 from marin.execution.options import RunOptions
-from marin.execution.runner import examine, run, unrunnable
+from marin.execution.preflight import unrunnable
+from marin.execution.runner import examine, run
 from marin.execution.version_codex import VersionCodex, build_context
 from marin.executors.local import LocalExecutor
 from marin.experiment.command_line import parsed
