@@ -14,7 +14,7 @@ from benchmarks.harness.command import Command
 from benchmarks.harness.numbers import Measured
 from benchmarks.harness.rows import Row, not_measured, told
 
-FOLDER = Path(f"{sys.prefix}-upstream")
+FOLDER = Path(f"{sys.prefix.removesuffix('-data').removesuffix('-train')}-upstream")
 """Its environment: it needs another Python and its packages would clash with ours."""
 
 PACKAGE = "marin-core"
@@ -33,12 +33,12 @@ def why_not() -> str | None:
     return None if (FOLDER / "bin/python").exists() else "it is not installed"
 
 
-def version() -> str:
-    """What is installed there, such as ``0.2.227``."""
+def version(package: str = PACKAGE, folder: Path = FOLDER) -> str:
+    """What is installed in the environment ``folder``, such as ``0.2.227``."""
     for found in importlib.metadata.distributions(
-        path=[str(path) for path in FOLDER.glob("lib/python*/site-packages")]
+        path=[str(path) for path in folder.glob("lib/python*/site-packages")]
     ):
-        if found.name == PACKAGE:
+        if found.name == package:
             return found.version
     return "of an unknown version"
 

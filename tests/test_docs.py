@@ -7,6 +7,7 @@ A ``text`` block that directly follows a python block is what that block prints;
 from __future__ import annotations
 
 import argparse
+import ast
 import doctest
 import importlib
 import os
@@ -92,22 +93,58 @@ def test_the_python_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path):
     source, shown = _script(page)
     script = tmp_path / f"{page.stem.replace('-', '_')}.py"
     script.write_text(source, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-u", script],
-        cwd=tmp_path,
-        env=_environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PAGE_SECONDS,
-        check=False,
-    )
+    done = _run(script)
     assert done.returncode == 0, f"lines are those of {_name(page)}:\n{done.stdout}"
     outputs = done.stdout.split(END_OF_BLOCK + "\n")
     for (line, wanted), printed in zip(shown, outputs, strict=False):
         if wanted is not None:
             matches = doctest.OutputChecker().check_output(wanted, printed, doctest.ELLIPSIS)
             assert matches, f"{_name(page)}, block at line {line} prints:\n{printed}"
+    if page in _data_pages():
+        again = _run(script)
+        assert again.returncode == 0, f"{_name(page)} can't be followed twice in one folder:\n{again.stdout}"
+
+
+def _run(script: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-u", script],
+        cwd=script.parent,
+        env=_environment(script.parent),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PAGE_SECONDS,
+        check=False,
+    )
+
+
+def _data_pages() -> list[Path]:
+    """Pages that a newcomer may follow one after another in one folder: those that make data or models."""
+    made_with = re.compile(r"^from marin\.(experiment|processing)\.", re.MULTILINE)
+    return [page for page in _pages_with("python") if made_with.search(_script(page)[0])]
+
+
+def _made_by(page: Path) -> set[str]:
+    """Names that the page's code gives to artifacts, and to the files and folders that it writes into."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(_script(page)[0])):
+        if isinstance(node, ast.JoinedStr):  # what a name begins with tells it apart
+            node = node.values[0]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= set(re.findall(r"^(?:tokenizers|tokenized|checkpoints|documents|raw|exported)/[\w-]+", node.value))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Path" and isinstance(node.args[0], ast.Constant):
+            found.add(node.args[0].value.partition("/")[0])
+    return found
+
+
+def test_pages_of_one_folder_do_not_share_what_they_make():
+    """Whoever follows two of them with one store is told of no drift, and overwrites no input."""
+    makers: dict[str, list[str]] = {}
+    for page in _data_pages():
+        for name in _made_by(page):
+            makers.setdefault(name, []).append(_name(page))
+    assert {"tokenized/mix-", "tokenizers/flowers", "mix_text"} <= makers.keys()
+    assert {name: pages for name, pages in makers.items() if len(pages) > 1} == {}
 
 
 def test_pages_are_run_at_all():
@@ -125,13 +162,25 @@ def test_a_wrong_output_of_a_page_is_found(tmp_path, monkeypatch):
         test_the_python_blocks_of_a_page_run_and_print_what_it_says(page, folder)
 
 
+def _lines_that_a_script_lacks(page: str, script: str, *, until: str | None = None) -> list[str]:
+    """What python blocks of ``page``, above the heading ``until``, show beside assertions that ``script`` does not."""
+    lines = {line.strip() for line in (ROOT / script).read_text(encoding="utf-8").splitlines()}
+    text = (ROOT / page).read_text(encoding="utf-8")
+    end = len(text) if until is None else text.index(f"\n## {until}\n")
+    blocks = [block for block in _blocks(ROOT / page) if _language(block) == "python" and block.region.start < end]
+    assert blocks
+    shown = [line.strip() for block in blocks for line in block.parsed.splitlines()]
+    return [line for line in shown if line not in lines and not line.startswith("assert")]
+
+
 def test_the_tutorial_shows_the_script_as_it_is():
-    script = (ROOT / "examples/01_first_pipeline.py").read_text(encoding="utf-8")
-    lines = {line.strip() for line in script.splitlines()}
-    for block in _blocks(ROOT / "docs/tutorials/first-pipeline.md"):
-        if _language(block) == "python":
-            shown = [line.strip() for line in block.parsed.splitlines()]
-            assert [line for line in shown if line not in lines and not line.startswith("assert")] == []
+    assert _lines_that_a_script_lacks("docs/tutorials/first-pipeline.md", "examples/01_first_pipeline.py") == []
+
+
+def test_the_model_of_ones_own_is_that_of_the_example():
+    page, script = "docs/how-to/bring-your-own-model.md", "examples/04_own_model.py"
+    lacking = _lines_that_a_script_lacks(page, script, until="Over several devices")
+    assert [line for line in lacking if not line.startswith(("from ", "import "))] == []
 
 
 def _modules_with_doctests() -> list[str]:
@@ -209,7 +258,7 @@ def _check_python(words: list[str]) -> None:
 
 def _check_pip(words: list[str]) -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for extras in re.findall(r"\[(.*?)\]", " ".join(words)):
+    for extras in re.findall(r"(?:\.|marin)\[(.*?)\]", " ".join(words)):
         assert set(extras.split(",")) <= set(known)
 
 

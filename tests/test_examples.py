@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.timeout(900)
 EXAMPLE = ROOT / "examples" / "01_first_pipeline.py"
 CUSTOM = ROOT / "examples" / "02_custom_steps.py"
+OPTIMIZER = ROOT / "examples" / "03_own_optimizer.py"
+MODEL = ROOT / "examples" / "04_own_model.py"
 
 
 def run(script, *arguments, prefix, **environ):
@@ -45,7 +48,12 @@ def edited(folder, old, new):
 
 
 def test_every_example_has_a_test():
-    assert [path.name for path in sorted((ROOT / "examples").glob("*.py"))] == [EXAMPLE.name, CUSTOM.name]
+    assert [path.name for path in sorted((ROOT / "examples").glob("*.py"))] == [
+        EXAMPLE.name,
+        CUSTOM.name,
+        OPTIMIZER.name,
+        MODEL.name,
+    ]
 
 
 def test_custom_steps_run_and_are_cached(tmp_path):
@@ -60,6 +68,32 @@ def test_custom_steps_run_and_are_cached(tmp_path):
     assert "all 7 steps are cached or not needed" in again.stderr
     newer = run(CUSTOM, "--version", "2026.12.01", "--only", "raw/stdlib-10", prefix=tmp_path / "store")
     assert "1 built in" in newer.stderr
+
+
+def test_an_optimizer_of_ones_own_trains_beside_adamw(tmp_path):
+    done = run(OPTIMIZER, prefix=tmp_path / "store")
+    rows = re.findall(r"^ *([\w-]+): ([\d.]+) bits per byte untrained, ([\d.]+) trained$", done.stdout, re.MULTILINE)
+    assert [name for name, _, _ in rows] == ["adamw", "sign-descent"]
+    (_, untrained, adamw), (_, same, signs) = ((name, float(before), float(after)) for name, before, after in rows)
+    assert untrained == same > 7.5  # nothing is known of bytes: 8 bits
+    assert adamw < 4
+    assert signs < 4
+    assert adamw != signs
+    again = run(OPTIMIZER, prefix=tmp_path / "store")
+    assert again.stdout == done.stdout
+    assert "all 3 steps are cached or not needed" in again.stderr
+
+
+def test_a_model_of_ones_own_learns_from_the_bytes_before(tmp_path):
+    done = run(MODEL, prefix=tmp_path / "store")
+    count, untrained, learned = re.search(
+        r"^([\d,]+) parameters: ([\d.]+) bits per byte untrained, ([\d.]+) trained$", done.stdout, re.MULTILINE
+    ).groups()
+    store = tmp_path / "store" / "checkpoints/asyncio-convolution/2026.11.30"
+    with safe_open(next(store.rglob("params.safetensors")), framework="numpy") as file:
+        made = sum(file.get_tensor(name).size for name in file.keys())  # noqa: SIM118  # it is no dictionary
+    assert int(count.replace(",", "")) == made
+    assert float(learned) < 4 < 7.5 < float(untrained)
 
 
 def test_the_model_learns_more_than_zlib_knows(trained):

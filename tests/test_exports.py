@@ -85,12 +85,15 @@ def test_what_is_not_exported_is_an_ordinary_attribute_error():
         ("marin.execution.lazy", "ArtifactStep"),
         ("marin.experiment.data", "tokenized"),
         ("marin.experiment.data", "hf_download"),
+        ("marin.experiment.data", "raw_download"),
         ("marin.experiment.data", "train_lm"),
         ("marin.training.train", "train_lm"),
         ("marin.processing.tokenize.tokenize", "TokenizedCache"),
         ("marin.experiment.tokenizers", "marin_tokenizer"),
         ("marin.experiment.models", "llama_nano"),
         ("marin.training.optimizers", "AdamConfig"),
+        ("marin.training.optimizers", "LionConfig"),
+        ("marin.training.optimizers", "SgdConfig"),
     ],
 )
 def test_documented_imports_exist(module, name):

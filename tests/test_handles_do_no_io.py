@@ -9,8 +9,9 @@ import dataclasses, sys
 from marin.execution.version_codex import VersionCodex, build_context
 from marin.execution.lazy import ArtifactStep
 from marin.execution.remote_function import remote
-from marin.experiment.data import files, hf, hf_download, tokenized, train_lm, trained_tokenizer
-from marin.experiment.models import llama_nano
+from marin.experiment.data import files, hf, hf_download, interpolated, mixture, raw_download, tokenized, train_lm
+from marin.experiment.data import filtered, normalized, trained_tokenizer
+from marin.experiment.models import hf_model, llama_nano
 from marin.experiment.tokenizers import marin_tokenizer
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.training.optimizers import AdamConfig
@@ -42,10 +43,19 @@ def describe():
     external = ArtifactStep.adopt(name="tokenized/external", version="2025.12.01",
                                   adopt_source="gs://my-bucket/tokenized/external/", kind=TokenizedCache)
     train_lm(name="checkpoints/other", model=llama_nano, datasets={external: 1.0})
+    mixed = mixture({tinystories: 3, external: 1}, stages={100: {external: 1}}, max_train_batches={external: 9})
+    train_lm(name="checkpoints/mixed", model=llama_nano, datasets=mixed)
+    slowly = interpolated({tinystories: 1}, {external: 1}, end_step=99)
+    train_lm(name="checkpoints/slowly", model=llama_nano, datasets=slowly)
     tokenizer = trained_tokenizer("tokenizers/mine", source=files("~/text/*.txt", "/etc/hostname"), vocab_size=300)
     tokenized("tokenized/mine", source="corpus/**/*.jsonl", tokenizer=tokenizer, validation="/etc/passwd")
     tokenized("tokenized/hub", source=hf("org/name", split="train"), tokenizer="/tmp/tokenizer.json", held_out=0.1)
+    documents = normalized("documents/hub", source="org/name", keep=["meta.url"], unicode_form="NFC")
+    filtered("documents/all", raw=documents, function=bool)
+    hf_model("models/hub", "org/name", "main")
+    hf_model("models/here", path="/tmp/model", tokenizer="/tmp/tokenizer.json")
     hf_download("raw/hub", hf_id="org/name", revision="main")
+    raw_download("raw/web", urls=["https://host/a.jsonl", "s3://bucket/b.jsonl"])
     step = Step(name="mine", run=remote("a.b:c", resources="cuda:1"), runtime_args={"device": "tpu"})
     other = dataclasses.replace(step, version="2026.07.02")
     with build_context(VersionCodex(default="2026.07.01")):

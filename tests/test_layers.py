@@ -19,6 +19,8 @@ HEAVY = {
     "s3fs",
     "gcsfs",
     "fsspec",
+    "wandb",
+    "tensorboardX",
 }
 
 
@@ -36,13 +38,20 @@ def test_imports_point_only_downwards():
         "marin.execution.runner",
         "marin.execution.worker",
         "marin.executors.local",
+        "marin.experiment.cleaning",
         "marin.experiment.data",
         "marin.experiment.main",
         "marin.experiment.models",
         "marin.experiment.tokenizers",
         "marin.training.train",
         "marin.training.optimizers",
+        "marin.training.trackers.configs",
+        "marin.training.trackers.tracker",
+        "marin.processing.cleaning.document_set",
+        "marin.processing.cleaning.steps",
         "marin.processing.tokenize.tokenize",
+        "marin.processing.mixture.mixture",
+        "marin.processing.mixture.budget",
         "marin.cli.main",
     ],
 )

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import msgspec
 import pytest
 
@@ -25,7 +26,14 @@ from marin.execution.fingerprint import SCHEME
 from marin.execution.planning import Decision
 from marin.execution.provenance import capture
 from marin.execution.record import SCHEMA, Record, State
+from marin.processing.mixture.budget import ComponentBudget
+from marin.processing.tokenize.formats import DocumentFormat
 from marin.storage.format import FORMAT
+from marin.training.checkpoint import Checkpoint, Evaluation
+from marin.training.checkpoint_files import FORMAT as CHECKPOINT_FORMAT
+from marin.training.checkpoint_files import Marker, StateFile
+from marin.training.models import llama
+from marin.training.models.llama_config import LlamaConfig
 from tests.execution.golden_values import recipes
 
 ROOT = Path(__file__).parents[1]
@@ -115,6 +123,8 @@ def described(annotation: Any) -> str:
     if isinstance(annotation, types.UnionType):
         return " or ".join(described(part) for part in typing.get_args(annotation))
     origin = typing.get_origin(annotation) or annotation
+    if origin is typing.Literal:
+        return "text"
     if origin in (tuple, list):
         return f"list of {described(typing.get_args(annotation)[0])}"
     if origin is dict:
@@ -227,9 +237,59 @@ def test_every_environment_variable_is_described():
     text = page("environment.md")
     yours, marins = rows(section(text, "For you to set")), rows(section(text, "Set by Marin"))
     assert variables_read() - yours.keys() - marins.keys() == set()
-    others = {"PYTHONUNBUFFERED"}  # given to steps
+    others = {"PYTHONUNBUFFERED", "GLIBC_TUNABLES"}  # given to steps
     assert (yours.keys() | marins.keys()) - variables_read() == others
     assert all(all(cells) for cells in [*yours.values(), *marins.values()])
+
+
+# Document formats
+
+
+@pytest.mark.parametrize("kind", typing.get_args(DocumentFormat), ids=lambda kind: kind.__name__)
+def test_every_field_of_a_document_format_is_described(kind):
+    told = rows(section(page("document-formats.md"), kind.__name__))
+    assert [(name, cells[0]) for name, cells in told.items()] == [
+        (field.name, f"`{field.default!r}`".replace("'", '"')) for field in dataclasses.fields(kind)
+    ]
+    assert all(len(cells) == 2 and cells[1] for cells in told.values())
+
+
+def test_every_reason_for_which_a_record_is_refused_is_named():
+    """What ``Unfit`` counts records under in the modules that look at chats, pairs and ids."""
+    text = page("document-formats.md")
+    code = "\n".join(file.read_text() for file in sorted((SOURCES / "processing/tokenize").glob("*.py")))
+    reasons = set(re.findall(r'Unfit\(\s*"([^"]+)"', code))
+    assert len(reasons) > 10
+    assert {reason for reason in reasons if f"`{reason}`" not in text} == set()
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize(
+    "cls", [Marker, StateFile, Checkpoint, Evaluation, ComponentBudget], ids=lambda cls: cls.__name__
+)
+def test_every_field_of_a_checkpoint_is_described(cls):
+    told = rows(section(page("checkpoint-format.md"), f"`{cls.__name__}`"))
+    fields = {name: cells for name, cells in fields_of(cls).items() if name != "path"}  # where it lies is not in it
+    assert {name: cells[:2] for name, cells in told.items()} == fields
+    assert list(told) == list(fields), "the order is that of the file"
+    assert all(len(cells) == 3 and cells[2] for cells in told.values())
+
+
+def test_the_number_of_the_checkpoint_format_is_said():
+    assert f"Format: {CHECKPOINT_FORMAT}." in page("checkpoint-format.md")
+
+
+@pytest.mark.parametrize("variant", [{}, {"qkv_bias": True}, {"qk_norm": True}, {"tie_embeddings": True}], ids=str)
+def test_every_array_of_a_llama_is_named(variant):
+    small = LlamaConfig(hidden_dim=8, intermediate_dim=16, num_layers=1, num_heads=2, max_seq_len=8, **variant)
+    shapes = jax.eval_shape(lambda key: llama.init(key, small, 16), jax.random.key(0))
+    paths, _ = jax.tree_util.tree_flatten_with_path(shapes)
+    names = {".".join("N" if hasattr(key, "idx") else key.key for key in path) for path, _ in paths}
+    told = re.findall(r"^\| (`.*?) \| ", section(page("checkpoint-format.md"), "Names of arrays"), re.MULTILINE)
+    known = {name for cell in told for name in re.findall(r"`([\w.]+)`", cell)}
+    assert {name for name in names if name not in known and name.rpartition(".")[2] not in known} == set()
 
 
 # Glossary

@@ -1,1 +1,4 @@
-"""Times whole commands and compares them. Read in this order: command, rounds, numbers, rows, benchmark, table."""
+"""Times whole commands and compares them.
+
+Read in this order: command, memory_watch, rounds, numbers, rows, benchmark, table, suite.
+"""

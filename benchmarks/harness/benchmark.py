@@ -17,12 +17,16 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """One hot path. ``rounds`` is how many give a steady median on a calm machine."""
+    """One hot path. ``rounds`` is how many give a steady median on a calm machine.
+
+    ``sequel`` is what its rows ask for, measured behind it: where the time goes, if a claim does not hold.
+    """
 
     name: str
     rounds: int
     commands: Callable[[], Sequence[Command]]
     rows: Callable[[Measured], Sequence[Row]]
+    sequel: Callable[[Sequence[Row]], Benchmark | None] = lambda rows: None
 
 
 def is_here(module: str) -> bool:

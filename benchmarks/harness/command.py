@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.memory_watch import MemoryWatch
+
 OUTPUT_NAME = "step.out"
 """How every program here calls the file that a step writes, whichever tool runs the step."""
 
@@ -31,10 +33,13 @@ class BenchmarkError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command line; ``{store}`` in it and in ``env`` stands for the folder that it works in.
+    """One command line; ``{store}`` in it and in ``env`` stands for the folder that it works in, and a name such as
+    ``{corpus}`` for a place that the ``Workplace`` knows.
 
     - ``label``: whose it is, such as ``marin``; ``size``: how much it does.
     - ``outputs``: how many step files of ten bytes the store must hold in the end.
+    - ``watched``: look at the memory of all its processes, which makes it slower.
+    - ``warmed_by``: run once, unmeasured, before all rounds; ``None``: the smallest command of the label is.
     - ``filled_by``: run once, untimed, on the store that then serves every round; the timed command must not change
       any output there. ``None``: every run has an empty store of its own.
     """
@@ -44,7 +49,9 @@ class Command:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     outputs: int | None = None
+    warmed_by: Command | None = None
     filled_by: Command | None = None
+    watched: bool = False
     timeout: float = 900.0
 
     @property
@@ -54,12 +61,16 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One run: seconds by the clock, seconds of the processors, the largest memory, and what the program said."""
+    """One run: seconds by the clock, seconds of the processors, the largest memory, and what the program said.
+
+    ``max_rss_mb`` is that of its largest process; ``peak_pss_mb`` of all its processes together, if it was watched.
+    """
 
     seconds: float
     cpu_seconds: float
     max_rss_mb: float
     said: dict[str, float]
+    peak_pss_mb: float | None = None
 
 
 class Workplace:
@@ -68,8 +79,10 @@ class Workplace:
     Stores stay until the whole folder goes: removing one between two commands would slow the second one down.
     """
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], places: Mapping[str, Path] | None = None) -> None:
+        """``places``: what else a command may name in braces, such as ``{corpus}``."""
         self.folder = folder
+        self._places = dict(places or {})
         folder.mkdir(parents=True, exist_ok=True)
         _spread(folder)
         # Every tool gets its bytecode cached, and nobody's settings of Python or Marin reach the children.
@@ -110,8 +123,8 @@ class Workplace:
         return self._kept[key]
 
     def _run(self, command: Command, store: Path) -> Sample:
-        argv = [part.replace("{store}", str(store)) for part in command.argv]
-        env = {key: value.replace("{store}", str(store)) for key, value in command.env.items()}
+        argv = [self._located(part, store) for part in command.argv]
+        env = {key: self._located(value, store) for key, value in command.env.items()}
         log = self.folder / "output.txt"
         with open(log, "wb") as output:
             begun = time.perf_counter()
@@ -125,8 +138,9 @@ class Workplace:
                 stderr=output,
                 start_new_session=True,
             )
-            status, usage = _wait(process, command.timeout)
-            seconds = time.perf_counter() - begun
+            with MemoryWatch(process.pid) if command.watched else contextlib.nullcontext() as watch:
+                status, usage = _wait(process, command.timeout)
+                seconds = time.perf_counter() - begun
         text = log.read_text(encoding="utf-8", errors="replace")
         if status != 0:
             how = f"ended with {status}" if status is not None else f"did not end within {command.timeout:g} s"
@@ -136,7 +150,13 @@ class Workplace:
             cpu_seconds=usage.ru_utime + usage.ru_stime,
             max_rss_mb=usage.ru_maxrss / 1024,
             said=_said(text),
+            peak_pss_mb=watch.peak_mb if watch is not None else None,
         )
+
+    def _located(self, text: str, store: Path) -> str:
+        for name, place in {"store": store, **self._places}.items():
+            text = text.replace(f"{{{name}}}", str(place))
+        return text
 
 
 def _spread(folder: Path) -> None:

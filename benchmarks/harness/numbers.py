@@ -35,6 +35,13 @@ class Figure:
         cpu = None if self.cpu is None else self.cpu * factor
         return Figure(median=self.median * factor, least=self.least * factor, unit=unit, cpu=cpu)
 
+    def rate(self, amount: float, unit: str) -> Figure:
+        """``amount`` in this time, which is one in seconds. ``least`` is of the fastest round, and so the largest."""
+        if self.median <= 0 or self.least <= 0:
+            raise ValueError(f"{amount:g} {unit} in {self} is no rate")
+        cpu = None if self.cpu is None or self.cpu <= 0 else amount / self.cpu
+        return Figure(median=amount / self.median, least=amount / self.least, unit=unit, cpu=cpu)
+
     def __str__(self) -> str:
         return f"{number(self.median)} {self.unit}"
 

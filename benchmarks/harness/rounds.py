@@ -35,7 +35,7 @@ def measure(
         return Measured(samples)
     try:
         for command in smallest_of_each(commands):
-            workplace.measure(command)
+            workplace.measure(command.warmed_by or command)
         for number in range(rounds):
             for command in in_turn(commands, number):
                 sample = workplace.measure(command)

@@ -54,6 +54,21 @@ def at_most_times(what: str, ours: Figure, peer: str, theirs: Figure, times: flo
     return replace(row, held=row.ratio <= times)
 
 
+def at_least_times(what: str, ours: Figure, peer: str, theirs: Figure, times: float, note: str = "") -> Row:
+    """A claim that ours, a rate, is at least ``times`` theirs."""
+    row = Row(what=what, ours=ours, peer=peer, theirs=theirs, limit=f"≥ {times:g} × {peer}", note=note)
+    if row.ratio is None:
+        raise BenchmarkError(
+            f"{what}: {ours} by {theirs} of {peer} is no ratio: the machine is too busy, or add --rounds"
+        )
+    return replace(row, held=row.ratio >= times)
+
+
+def at_least(what: str, ours: Figure, limit: float, note: str = "") -> Row:
+    """A claim that ours is at least ``limit``, in its own unit."""
+    return Row(what=what, ours=ours, limit=f"≥ {number(limit)} {ours.unit}", held=ours.median >= limit, note=note)
+
+
 def at_most(what: str, ours: Figure, limit: float, note: str = "") -> Row:
     """A claim that ours is at most ``limit``, in its own unit."""
     if ours.median <= 0:

@@ -95,13 +95,13 @@ def _figure(value: Figure | None) -> dict[str, Any] | None:
     )
 
 
-def with_table(page: str, table: str) -> str:
-    """``page`` with ``table`` between its two marks. Raises ``ValueError`` if they are not there."""
-    before, begin, rest = page.partition(BEGIN)
+def with_table(page: str, table: str, begin: str = BEGIN) -> str:
+    """``page`` with ``table`` between ``begin`` and the next end mark. Raises ``ValueError`` if they are not there."""
+    before, found, rest = page.partition(begin)
     _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no place for the table: {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n\n{table}\n{END}{after}"
+    if not found or not end:
+        raise ValueError(f"the page has no place for the table: {begin} ... {END}")
+    return f"{before}{begin}\n\n{table}\n{END}{after}"
 
 
 def circumstances(scratch: Path, peers: Sequence[str], load_before: float) -> list[str]:

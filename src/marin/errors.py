@@ -49,14 +49,20 @@
     ├── DataError                   input data that can't be used
     │   ├── HubUnreachableError         the hub gave no answer, or may not be asked
     │   └── BadRecordError              one record of an input file, with file, line and byte
+    ├── DocumentFunctionError       a function of yours failed on one document, which the message names
     ├── TokenizerMismatchError
     ├── DeviceNotFoundError
     ├── NotEnoughResourcesError     a step asks for more than the machine, or the disk, has
+    ├── OutOfMemoryError            a training needs more memory than its device, or the machine, has
     ├── NonFiniteLossError
+    ├── HostLostError               another host of a training failed, ended, or is silent
     └── CheckpointError
+        └── NewerCheckpointError    a checkpoint of a newer Marin: never overwritten
 
 ``RunInterrupted`` stands apart: ``except Exception`` does not swallow it, as it is a ``KeyboardInterrupt`` and a
 ``SystemExit``.
+
+A little over 300 lines: the tree is one table.
 """
 
 from __future__ import annotations
@@ -259,6 +265,20 @@ class BadRecordError(DataError):
     """One record of an input file that can't be read. The message has file, line and byte."""
 
 
+class DocumentFunctionError(MarinError):
+    """A function given to ``filtered`` failed on one document. The message has its id and where it was read.
+
+    ``reason`` is what such documents are counted under.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class TokenizerMismatchError(MarinError):
     """Token caches made by different tokenizers, or by another one than is asked for."""
 
@@ -271,9 +291,21 @@ class NotEnoughResourcesError(MarinError):
     """A step asks for more than the machine has, or for more room than is free on the disk."""
 
 
+class OutOfMemoryError(MarinError):
+    """A training needs more memory than its device, or the machine, has. The message has the largest buffers."""
+
+
 class NonFiniteLossError(MarinError):
     """The loss or a gradient became infinite or NaN."""
 
 
+class HostLostError(MarinError):
+    """Another host of a training failed or ended, or can't be reached: none can go on without it."""
+
+
 class CheckpointError(MarinError):
     """A checkpoint that can't be written, read or continued."""
+
+
+class NewerCheckpointError(CheckpointError):
+    """A checkpoint written by a newer Marin."""

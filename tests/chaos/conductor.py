@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import random
@@ -148,14 +149,14 @@ class Conductor:
 
     def delete_build_folder(self) -> None:
         """Of a running attempt, of a dead one, or the one that a ``dev`` record names."""
-        if folders := list(self.store.glob("**/.build-*")):
+        if folders := self._found("**/.build-*"):
             folder = self.chance.choice(sorted(folders))
             name = os.path.relpath(folder.parent, self.store)
             if not name.startswith(".marin"):
                 self._delete(folder, name)
 
     def delete_logs(self) -> None:
-        if folders := sorted(self.store.glob("**/.logs")):
+        if folders := self._found("**/.logs"):
             shutil.rmtree(self.chance.choice(folders), ignore_errors=True)
 
     def delete_marin_folder(self) -> None:
@@ -185,8 +186,12 @@ class Conductor:
         tell("removed", artifact=_id(name), began=began, how="deleted", path=str(folder))
 
     def _artifacts(self) -> list[str]:
-        places = self.store.glob("[!.]*/**/.artifact.json")
-        return sorted(os.path.relpath(place.parent, self.store) for place in places)
+        return [os.path.relpath(place.parent, self.store) for place in self._found("[!.]*/**/.artifact.json")]
+
+    def _found(self, pattern: str) -> list[Path]:
+        """What lies in the store, in order. Folders may go meanwhile, which ``Path.glob`` takes for a fault."""
+        names = glob.glob(pattern, root_dir=self.store, recursive=True, include_hidden=True)
+        return [self.store / name for name in sorted(names)]
 
     def _build_of(self, name: str) -> str | None:
         with contextlib.suppress(OSError, ValueError, TypeError):

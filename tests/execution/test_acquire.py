@@ -6,19 +6,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from marin.errors import AddressOccupiedError, NotBuiltError, RunError, StorageFullError, StoreError
-from marin.execution.lazy import ArtifactStep
 from marin.execution.planning import Plan
-from marin.execution.record import build_folder
 from marin.execution.remote_function import remote
 from marin.execution.runner import load, resolve
 from marin.storage.local import LocalStore
 from marin.testing.recorder import RecordingReporter
 from tests.execution.pipelines import Poems, poems
-from tests.execution.records import STRANGER, attempt, put
 
 
 def test_a_copied_artifact_is_not_served_as_another_one(options, told):
@@ -167,44 +163,3 @@ def test_what_a_killed_writer_left_beside_the_record_of_a_dev_version_does_not_p
     (address / ".marin-tmp-0123456789abcdef").write_text("half a record")
     resolve(poems("dev"), options=options)
     assert [name for name in os.listdir(address) if not name.startswith(".build-")] == [".artifact.json"]
-
-
-def test_partial_work_that_changes_while_it_is_copied_is_left_alone(options, told, monkeypatch):
-    """A builder that is silent, but not known to be dead, may still write: what is torn is no start."""
-    step = ArtifactStep(
-        name="raw/poems", version="2026.07.01", run=remote(write_whole, resumable=True), build_config=out
-    )
-    fingerprint = step.fingerprint()
-    silent = attempt(
-        "b0",
-        owner=STRANGER,
-        fingerprint_scheme=fingerprint.scheme,
-        fingerprint_digest=fingerprint.digest,
-        lease=msgspec.structs.replace(attempt(owner=STRANGER).lease, ttl_seconds=0.2),
-    )
-    store = LocalStore(options.prefix, durable=False)
-    put(store, str(step.id), attempt=silent)
-    store.delete(f"{step.id.address}/poems.txt")
-    old = Path(store.url(build_folder(step.id.address, "b0")))
-    for name in ("half-1", "half-2"):
-        store.write(f"{build_folder(step.id.address, 'b0')}/{name}", b"1")
-    real = shutil.copyfile
-
-    def copy_slowly(source, *arguments, **more):
-        for other in old.glob("half-*"):
-            if str(other) != str(source):
-                other.unlink()
-        return real(source, *arguments, **more)
-
-    monkeypatch.setattr(shutil, "copyfile", copy_slowly)
-    made = resolve(step, options=options, reporter=told)
-    assert sorted(path.name for path in Path(made.path).iterdir() if not path.name.startswith(".")) == ["whole"]
-    assert any("is still being changed" in note for _, note in told.notes)
-
-
-def out(ctx):
-    return {"output_path": ctx.output_path}
-
-
-def write_whole(config):
-    Path(config["output_path"], "whole").write_text(" ".join(os.listdir(config["output_path"])))

@@ -1,5 +1,6 @@
 """Several runs at once, and runs that are killed, stopped or interrupted: each a real process."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -138,7 +139,8 @@ def runs(tmp_path):
         process.kill()
         process.wait()
     for pid in runs.processes():
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself meanwhile
+            os.kill(pid, signal.SIGKILL)
 
 
 WHERE = pytest.mark.parametrize("where", ["thread", "process"])

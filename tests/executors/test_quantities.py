@@ -91,3 +91,4 @@ def test_milliseconds_are_not_taken_for_minutes():
 
 def test_what_is_nearly_a_megabyte_is_shown_as_one():
     assert show_size(999_500) in ("1 MB", "0.999 MB")
+    assert [show_size(amount * 10**14) for amount in (9_990, 9_997, 20_000)] == ["999 PB", "1,000 PB", "2,000 PB"]

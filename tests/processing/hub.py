@@ -1,75 +1,87 @@
-"""A server on this machine that speaks as much of the Hugging Face hub's protocol as reading one data set needs."""
+"""A server on this machine that speaks as much of the Hugging Face hub's protocol as reading one repository needs."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from http.server import BaseHTTPRequestHandler
+from urllib.parse import parse_qs, urlsplit
+
+from tests.processing.file_server import Event, FileServer
 
 
 @dataclass
-class Hub:
+class Hub(FileServer):
     """One repository ``org/poems``, as data set and as model.
 
-    ``requests`` are the paths asked for; ``damaged`` is what arrives in place of a file.
+    Parquet files are large files: those who ask for one are sent to ``cdn``, another server. ``requests`` are the paths
+    asked for; ``damaged`` is what arrives in place of a file; ``page`` is how many files a page of a listing has,
+    ``claimed`` are sizes that the listing has in place of the true ones, ``token`` is the login without which nobody is
+    served.
     """
 
-    files: dict[str, bytes]
     commit: str = "a" * 40
-    requests: list[str] = field(default_factory=list[str])
     damaged: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    endpoint: str = ""
+    requests: list[str] = field(default_factory=list[str])
+    page: int = 1000
+    token: str | None = None
+    claimed: dict[str, int] = field(default_factory=dict[str, int])
+    cdn: FileServer = field(default_factory=FileServer)
 
     @contextlib.contextmanager
     def serve(self) -> Iterator[str]:
-        hub = self
+        with self.cdn.serve(), super().serve() as endpoint:
+            yield endpoint
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                hub._answer(self, body=True)
-
-            def do_HEAD(self) -> None:
-                hub._answer(self, body=False)
-
-            def log_message(self, format: str, *args: object) -> None: ...
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        self.endpoint = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield self.endpoint
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-    def _answer(self, request: BaseHTTPRequestHandler, *, body: bool) -> None:
-        path = urlsplit(request.path).path
+    def answer(self, request: BaseHTTPRequestHandler, path: str, event: Event) -> None:
         self.requests.append(path)
-        headers, data, status = {"X-Repo-Commit": self.commit}, b"", 404
-        if path.startswith("/api/") and "/org/poems" in path:
-            status, data = 200, self._api(path)
-        elif "/org/poems/resolve/" in path:
-            name = path.split("/resolve/")[1].split("/", 1)[1]
-            if name in self.files:
-                status, data = 200, self.damaged.get(name, self.files[name])
-                headers["ETag"] = f'"{hashlib.sha1(data).hexdigest()}"'
+        headers = {"X-Repo-Commit": self.commit}
+        if "/org/poems" not in path:
+            self.send(request, 401, {"X-Error-Code": "RepoNotFound"}, b"", event)
+        elif self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
+            self.send(request, 401, {"X-Error-Message": "Invalid credentials in Authorization header"}, b"", event)
+        elif path.startswith("/api/"):
+            self._answer_api(request, path, event)
+        elif "/resolve/" in path and (name := path.split("/resolve/")[1].split("/", 1)[1]) in self.files:
+            data = self.damaged.get(name, self.files[name])
+            if name.endswith(".parquet") and event.status is None:
+                self.cdn.files[name] = data
+                location = f"{self.cdn.endpoint}/{name}?signed=1"
+                digest = hashlib.sha256(self.files[name]).hexdigest()
+                linked = {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(data)), "Location": location}
+                self.send(request, 302, {**headers, **linked}, b"", event)
             else:
-                headers["X-Error-Code"] = "EntryNotFound"
+                self.send_file(request, data, headers, event)
         else:
-            status, headers["X-Error-Code"] = 401, "RepoNotFound"
-        request.send_response(status)
-        for key, value in {**headers, "Content-Length": str(len(data))}.items():
-            request.send_header(key, value)
-        request.end_headers()
-        if body:
-            request.wfile.write(data)
+            self.send(request, 404, {**headers, "X-Error-Code": "EntryNotFound"}, b"", event)
+
+    def _answer_api(self, request: BaseHTTPRequestHandler, path: str, event: Event) -> None:
+        if "/revision/" in path and path.rsplit("/", 1)[1] not in ("main", self.commit):
+            return self.send(request, 404, {"X-Error-Code": "RevisionNotFound"}, b"", event)
+        if "/tree/" not in path:
+            siblings = [{"rfilename": name} for name in self.files]
+            about = {"id": "org/poems", "sha": self.commit, "siblings": siblings, "tags": []}
+            return self.send(request, 200, {}, json.dumps(about).encode(), event)
+        begin = int(parse_qs(urlsplit(request.path).query).get("cursor", ["0"])[0])
+        names = list(self.files)[begin : begin + self.page]
+        headers = dict[str, str]()
+        if begin + self.page < len(self.files):
+            following = f"{self.endpoint}{path}?recursive=true&cursor={begin + self.page}"
+            headers["Link"] = f'<{following}>; rel="next"'
+        entries = [
+            {
+                "type": "file",
+                "size": self.claimed.get(name, len(self.files[name])),
+                "path": name,
+                **self._digest(name, self.files[name]),
+            }
+            for name in names
+        ]
+        folder = {"type": "directory", "path": "data", "oid": "0" * 40, "size": 0}
+        return self.send(request, 200, headers, json.dumps([folder, *entries]).encode(), event)
 
     def _digest(self, name: str, data: bytes) -> dict[str, object]:
         """As the hub says it: a git blob id, and for large files (here: Parquet) the sha256 too."""
@@ -77,13 +89,3 @@ class Hub:
         if not name.endswith(".parquet"):
             return {"oid": oid}
         return {"oid": oid, "lfs": {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}}
-
-    def _api(self, path: str) -> bytes:
-        if "/tree/" in path:
-            entries = [
-                {"type": "file", "size": len(data), "path": name, **self._digest(name, data)}
-                for name, data in self.files.items()
-            ]
-            return json.dumps(entries).encode()
-        siblings = [{"rfilename": name} for name in self.files]
-        return json.dumps({"id": "org/poems", "sha": self.commit, "siblings": siblings, "tags": []}).encode()

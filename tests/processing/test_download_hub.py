@@ -84,7 +84,8 @@ def test_a_file_that_arrives_damaged_is_refused_and_the_next_attempt_fetches_it_
     assert made["commit"] == "a" * 40
     assert arrived(tmp_path) == FILES
     fetched = {path.split("/resolve/")[1].split("/", 1)[1] for path in hub.requests if "/resolve/" in path}
-    assert fetched == set(FILES) - before
+    # One that was cut off when the damage was seen may have had all its bytes: it need not be fetched again.
+    assert {name} <= fetched <= set(FILES) - before
 
 
 def test_all_files_are_meant_without_a_glob():

@@ -85,7 +85,7 @@ def test_a_hub_source_is_read_at_one_commit_which_is_recorded_and_its_files_are_
 
 def test_an_attempt_that_goes_on_keeps_the_commit_and_the_files_of_the_first(tmp_path: Path):
     hub = Hub({**FILES, "data/validation.jsonl": b"broken\n"})
-    broken = rf"hf://datasets/org/poems@{'a' * 40}/data/validation\.jsonl, line 1, byte 0: not JSON"
+    broken = rf"hf://datasets/org/poems@{'a' * 40}/data/validation\.jsonl, line 1, byte 0: broken JSON"
     with hub.serve():
         assert re.match(broken, str(tokenize(hub, tmp_path)["fault"]))
         assert (tmp_path / "out/downloads").is_dir()
@@ -243,6 +243,7 @@ STORIES = [
         (STORIES, hf("a/b"), STORIES[3:5]),
         (STORIES, hf("a/b", split="validation"), STORIES[5:]),
         (["a.jsonl.gz", "b.jsonl"], hf("a/b"), ["a.jsonl.gz", "b.jsonl"]),
+        (["a.csv", "b.arrow", "c.txt"], hf("a/b"), ["b.arrow"]),
         (["en/train.jsonl", "de/train.jsonl"], hf("a/b", subset="de"), ["de/train.jsonl"]),
         (["poems.jsonl", "dev.jsonl", "test.jsonl"], hf("a/b"), ["poems.jsonl"]),
         (["constrained.jsonl", "latest.jsonl"], hf("a/b"), ["constrained.jsonl", "latest.jsonl"]),

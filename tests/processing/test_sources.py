@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from marin.errors import ConfigurationError
-from marin.processing.sources import FileSource, HubSource, files, hf, parse_source
+from marin.processing.sources import FileSource, HubSource, files, hf, parse_source, split_suffixes
 from marin.processing.tokenize.tokenizers import TokenizerSource, parse_tokenizer
 
 
@@ -57,14 +57,35 @@ def test_a_url_of_a_file_is_its_path():
     assert parse_source("hf://datasets/a/b") == HubSource(repository="a/b")
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/a.jsonl", "https://host/a.jsonl", "gs://b/*.parquet"])
-def test_a_remote_url_is_refused_with_the_way_out(url: str):
-    with pytest.raises(ConfigurationError, match=r"not supported yet; download the files"):
-        parse_source(url)
+@pytest.mark.parametrize("url", ["s3://bucket/a.jsonl", "https://host/a.jsonl?x=1", "gs://b/*.parquet", "memory://a"])
+def test_any_other_url_is_kept_as_it_is(url: str):
+    assert parse_source(url) == FileSource(paths=(url,))
+
+
+def test_a_url_that_is_no_file_is_refused_with_the_right_way_to_write_it():
+    with pytest.raises(ConfigurationError, match="write file:/// and the whole path"):
+        parse_source("file://a.jsonl")
+    with pytest.raises(ConfigurationError, match=r"written 'organisation/name' or hf\(\.\.\.\)"):
+        files("hf://datasets/a/b")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a.csv", ("csv", None)),
+        ("a.CSV.GZ", ("csv", "gzip")),
+        ("a.feather", ("arrow", None)),
+        ("a.ipc", ("arrow", None)),
+        ("https://host/a.jsonl.zst?sig=b.txt#c.md", ("jsonl", "zstd")),
+        ("what?.jsonl", ("jsonl", None)),
+    ],
+)
+def test_suffixes_tell_format_and_compression(path: str, expected: tuple[str | None, str | None]):
+    assert split_suffixes(path) == expected
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigurationError, match=r"format='xml'.* json, jsonl, parquet, text"):
+    with pytest.raises(ConfigurationError, match=r"format='xml'.* arrow, csv, json, jsonl, parquet, text"):
         files("a", format="xml")  # type: ignore[arg-type]
 
 

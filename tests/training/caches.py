@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +44,12 @@ def make_cache(
     vocab_size: int,
     tokenizer: str = "toy",
     true_vocab_size: int | None = None,
+    documents: Sequence[int] | None = None,
+    learned: Callable[[NDArray[np.integer]], NDArray[np.bool_]] | None = None,
 ) -> TokenizedCache:
-    """A cache of one document per split; each token stands for two bytes of text.
+    """A cache of one document per split, or with training documents of so many tokens; each stands for two bytes.
 
-    ``true_vocab_size`` lets the files hold ids that the stated vocabulary lacks.
+    ``true_vocab_size`` lets the files hold ids that the stated vocabulary lacks. ``learned`` makes the loss mask.
     """
     path.mkdir(parents=True)
     identity = tokenizer_identity(vocab_size, tokenizer)
@@ -55,8 +58,13 @@ def make_cache(
         if ids is None:
             continue
         file = f"{split}/part-0.arrow"
-        writer = ShardWriter(str(path), file, split=split, vocab_size=true_vocab_size or vocab_size, metadata={})
-        writer.write(np.asarray(ids, np.uint16), np.array([len(ids)]), text_bytes=2 * len(ids))
+        written = true_vocab_size or vocab_size
+        writer = ShardWriter(
+            str(path), file, split=split, vocab_size=written, metadata={}, has_mask=learned is not None
+        )
+        lengths = np.array(documents if documents and split == TRAIN else [len(ids)])
+        mask = None if learned is None else learned(ids)
+        writer.write(np.asarray(ids, np.uint16), lengths, text_bytes=2 * len(ids), mask=mask)
         shards.append(writer.close())
     part = PartRecord(part=0, recipe="toy", inputs=(), shards=tuple(shards))
     manifest = Manifest(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
+import pickle
 import signal
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from marin.errors import RunInterrupted
 from marin.execution.progress import Progress, progress_sink
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.training.models.llama_config import LlamaConfig
@@ -19,6 +23,7 @@ from marin.training.optimizers import AdamConfig
 from marin.training.train import DatasetConfig, TrainLmConfig
 from marin.training.trainer import train
 
+ROOT = Path(__file__).parents[2]
 MODEL = LlamaConfig(hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2, max_seq_len=64)
 
 
@@ -44,23 +49,75 @@ def train_config(output: Path, *caches: TokenizedCache, **changes: Any) -> Train
     return dataclasses.replace(config, **changes)
 
 
+def start(
+    folder: Path,
+    *configs: TrainLmConfig,
+    wait_after: int = -1,
+    devices: int = 1,
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.Popen[str]:
+    """The trainings, one after the other, in a process of its own that has so many CPU devices.
+
+    The last one waits after so many steps. ``variables`` are added to its environment; ``PACE_SECONDS`` is how long it
+    waits after each.
+    """
+    file = Path(tempfile.mkdtemp(dir=folder)) / "configs"
+    file.write_bytes(pickle.dumps(configs))
+    forced = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    command = [sys.executable, "-m", "tests.training.runs", str(file), str(wait_after)]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **forced, **(variables or {})},
+        stdout=subprocess.PIPE,
+        stderr=None if variables is None else subprocess.STDOUT,
+        text=True,
+    )
+
+
+def read_until(process: subprocess.Popen[str], wanted: str) -> None:
+    """Until a line begins with ``wanted``."""
+    seen = list[str]()
+    assert process.stdout is not None
+    for line in process.stdout:
+        seen.append(line)
+        if line.startswith(wanted):
+            return
+    raise AssertionError(f"ended with {process.wait()} before {wanted!r}: {''.join(seen)}")
+
+
+def wait_for_checkpoint(output: str | Path) -> None:
+    """Until one is whole: a training of so few and so short steps may be ahead of the disk. A minute at most."""
+    deadline = time.monotonic() + 60
+    while not list(Path(output).glob("resume/step-*[0-9]/complete.json")) and time.monotonic() < deadline:
+        time.sleep(0.01)  # a poll: nothing tells when another thread or the disk is so far
+
+
 def wait_for_signal() -> None:
     """Until the training has noted a SIGTERM, which gives the signal its old handler back; a minute at most."""
     deadline = time.monotonic() + 60
     while signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL and time.monotonic() < deadline:
-        time.sleep(0.01)
+        time.sleep(0.01)  # a poll: nothing tells when another thread or the disk is so far
 
 
 def main(config_file: str, wait_after: int) -> None:
-    """Train; after ``wait_after`` steps do nothing for long, so that a signal finds the training just there."""
+    """Train; after ``wait_after`` steps of the last one do nothing for long, so that a signal finds it just there."""
+    *before, last = pickle.loads(Path(config_file).read_bytes())
 
     def watch(progress: Progress) -> None:
         print(f"{progress.done:.0f} {progress.note}", flush=True)
+        time.sleep(float(os.environ.get("PACE_SECONDS", "0")))  # so that a signal comes before the end
         if progress.done == wait_after and progress.note.startswith("loss"):
             wait_for_signal()
 
-    with progress_sink(watch):
-        train(msgspec.json.decode(Path(config_file).read_bytes(), type=TrainLmConfig))
+    for config in before:
+        train(config)
+    try:
+        with progress_sink(watch):
+            train(last)
+    except RunInterrupted as stopped:
+        print(stopped, flush=True)
+        raise
 
 
 if __name__ == "__main__":

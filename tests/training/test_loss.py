@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 
 from marin.training import loss
-from marin.training.loss import MASKED, next_token_loss
+from marin.training.loss import MASKED
+from marin.training.models.compute import Compute
 
 F32 = jnp.dtype("float32")
+
+
+def next_token_loss(hidden, head, targets, z_loss=0.0):
+    """What is lowered, for one row."""
+    lowered, _ = loss.next_token_loss(hidden[None], head, targets[None], compute=Compute(dtype=F32), z_loss=z_loss)
+    return lowered
 
 
 def full_softmax(hidden, head, targets, z_loss):
@@ -31,7 +38,7 @@ def example(tokens, seed=0):
 def test_loss_and_gradients_equal_the_full_softmax(tokens, z_loss, monkeypatch):
     monkeypatch.setattr(loss, "CHUNK_TOKENS", 16)
     hidden, head, targets = example(tokens)
-    fused = jax.value_and_grad(lambda h, w: 3 * next_token_loss(h, w, targets, dtype=F32, z_loss=z_loss), (0, 1))
+    fused = jax.value_and_grad(lambda h, w: 3 * next_token_loss(h, w, targets, z_loss=z_loss), (0, 1))
     full = jax.value_and_grad(lambda h, w: 3 * full_softmax(h, w, targets, z_loss), (0, 1))
     (value, gradients), (expected, expected_gradients) = fused(hidden, head), full(hidden, head)
     np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
@@ -42,8 +49,8 @@ def test_loss_and_gradients_equal_the_full_softmax(tokens, z_loss, monkeypatch):
 def test_without_gradients_the_value_is_the_same(monkeypatch):
     monkeypatch.setattr(loss, "CHUNK_TOKENS", 16)
     hidden, head, targets = example(50)
-    value, _ = jax.value_and_grad(lambda h: next_token_loss(h, head, targets, dtype=F32))(hidden)
-    np.testing.assert_allclose(next_token_loss(hidden, head, targets, dtype=F32), value, rtol=1e-6)
+    value, _ = jax.value_and_grad(lambda h: next_token_loss(h, head, targets))(hidden)
+    np.testing.assert_allclose(next_token_loss(hidden, head, targets), value, rtol=1e-6)
 
 
 def test_masked_targets_change_nothing():
@@ -51,14 +58,21 @@ def test_masked_targets_change_nothing():
     kept = np.flatnonzero(targets != MASKED)
     assert 0 < len(kept) < 50
     np.testing.assert_allclose(
-        next_token_loss(hidden, head, targets, dtype=F32),
-        next_token_loss(hidden[kept], head, targets[kept], dtype=F32),
+        next_token_loss(hidden, head, targets),
+        next_token_loss(hidden[kept], head, targets[kept]),
         rtol=1e-5,
     )
 
 
 def test_large_logits_stay_finite():
     hidden, head, targets = example(10)
-    value, gradient = jax.value_and_grad(lambda h: next_token_loss(h, 1e4 * head, targets, dtype=F32))(hidden)
+    value, gradient = jax.value_and_grad(lambda h: next_token_loss(h, 1e4 * head, targets))(hidden)
     assert jnp.isfinite(value)
     assert jnp.isfinite(gradient).all()
+
+
+def test_the_cross_entropy_is_told_without_what_keeps_the_logits_small():
+    hidden, head, targets = example(10)
+    lowered, nats = loss.next_token_loss(hidden[None], head, targets[None], compute=Compute(dtype=F32), z_loss=0.1)
+    np.testing.assert_allclose(nats, full_softmax(hidden, head, targets, 0.0), rtol=1e-5)
+    np.testing.assert_allclose(lowered, full_softmax(hidden, head, targets, 0.1), rtol=1e-5)

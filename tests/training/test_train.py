@@ -4,6 +4,8 @@ import dataclasses
 import math
 import subprocess
 import sys
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 
@@ -12,10 +14,11 @@ from marin.execution.artifact import Artifact
 from marin.execution.context import RunContext
 from marin.execution.lazy import ArtifactStep
 from marin.experiment.models import llama_nano
+from marin.processing.mixture.mixture import MixtureStage, mixture
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.training import defaults
 from marin.training.checkpoint import Checkpoint
-from marin.training.optimizers import AdamConfig
+from marin.training.optimizers import AdamConfig, LionConfig, SgdConfig
 from marin.training.train import DatasetConfig, TrainLmConfig, train_lm
 from tests.training.caches import tokenizer_identity
 
@@ -59,8 +62,32 @@ def test_what_is_left_out_is_filled_in_from_the_defaults():
         seed=0,
         z_loss=0.0,
         precision="float32",
+        name="checkpoints/my-run",
         device="cpu",
     )
+
+
+def test_what_a_schedule_fills_in_is_recorded_too():
+    stable = config_of(poet(optimizer=AdamConfig(lr=6e-4, schedule="wsd")))
+    assert stable.optimizer == AdamConfig(lr=6e-4, schedule="wsd", decay=defaults.WSD_DECAY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig:
+    transformation: ClassVar[str] = "my_project.my_rule:transformation"
+
+    lr: float
+
+    def learning_rate(self, step: int, num_steps: int) -> float:
+        return self.lr
+
+
+@pytest.mark.parametrize("optimizer", [LionConfig(lr=1e-4), SgdConfig(lr=0.1), OwnConfig(lr=1.0)])
+def test_other_optimizers_are_taken_and_are_identity(optimizer):
+    step = poet(optimizer=optimizer)
+    assert config_of(step).optimizer == optimizer
+    prints = {poet(optimizer=other).fingerprint().digest for other in (optimizer, replace(optimizer, lr=2.0), None)}
+    assert len(prints) == 3
 
 
 def test_what_is_given_is_taken():
@@ -88,6 +115,47 @@ def test_what_is_given_is_taken():
 
 def test_one_cache_alone_is_a_mixture_of_one():
     assert config_of(poet(datasets=TOKENS)) == config_of(poet(datasets={TOKENS: 1.0}))
+
+
+def test_a_mixture_of_one_stage_is_the_plain_mapping():
+    other = tokens("tokenized/prose")
+    plain, mixed = {TOKENS: 3, other: 1}, mixture({TOKENS: 3, other: 1})
+    assert config_of(poet(datasets=mixed)) == config_of(poet(datasets=plain))
+    assert poet(datasets=mixed).fingerprint() == poet(datasets=plain).fingerprint()
+
+
+def test_stages_and_limits_are_in_the_config_and_in_the_fingerprint():
+    other = tokens("tokenized/prose")
+    step = poet(
+        datasets=mixture({TOKENS: 3}, stages={500: {other: 1}}, max_train_batches={other: 20}, mask_boundaries=True)
+    )
+    config = config_of(step)
+    assert [(each.name, each.weight, each.max_train_batches) for each in config.datasets] == [
+        ("tokenized/poems@2026.07.01", 3.0, None),
+        ("tokenized/prose@2026.07.01", 0.0, 20),
+    ]
+    assert config.stages == (MixtureStage(start_step=500, weights=(0.0, 1.0)),)
+    assert config.mask_boundaries
+    assert step.deps == (TOKENS, other)
+    plain = {TOKENS: 3, other: 0}
+    fingerprints = {
+        poet(datasets=each).fingerprint()
+        for each in (
+            plain,
+            mixture(plain, stages={500: {other: 1}}),
+            mixture(plain, max_train_batches={other: 20}),
+            mixture(plain, mask_boundaries=True),
+        )
+    }
+    assert len(fingerprints) == 4
+
+
+def test_the_plain_mapping_has_the_fingerprint_that_it_always_had():
+    """If this changes, trainings that were recorded before show drift: say so in CHANGELOG.md."""
+    fingerprint = train_lm(
+        name="checkpoints/poet", version="2026.07.01", model=llama_nano, datasets={TOKENS: 1.0}, num_train_steps=100
+    ).fingerprint()
+    assert fingerprint.digest.startswith("db703268e8c8343b")
 
 
 def test_a_short_model_gets_short_sequences():
@@ -131,7 +199,7 @@ def test_where_it_runs_changes_no_fingerprint_and_what_it_learns_does():
         ({"optimizer": 1e-3}, r"optimizer=0.001 is no optimizer: write AdamConfig\(lr=...\)"),
         (
             {"model": "llama"},
-            r"model='llama' is no model: write LlamaConfig\(...\) or take one of marin.experiment.models",
+            r"model='llama' is no model: write LlamaConfig\(...\), take one of marin.experiment.models, or see marin",
         ),
         ({"validation": 5}, r"validation is int: give a token cache, or a list of them"),
         ({"datasets": {}}, r"the weights of datasets sum to 0"),

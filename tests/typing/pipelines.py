@@ -17,9 +17,19 @@ from marin.execution import (
     run,
 )
 from marin.execution.context import StepPath
-from marin.experiment.data import hf_download, tokenized, train_lm, trained_tokenizer
+from marin.experiment.data import (
+    Mixture,
+    hf_download,
+    interpolated,
+    mixture,
+    raw_download,
+    tokenized,
+    train_lm,
+    trained_tokenizer,
+)
 from marin.experiment.models import llama_nano
 from marin.processing.download import HubDownload
+from marin.processing.raw_download import RawDownload
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.processing.tokenize.tokenizers import TrainedTokenizer
 from marin.training.checkpoint import Checkpoint
@@ -49,13 +59,20 @@ def train(config: Config) -> Checkpoint | None:
 tokens = tokenized("tokenized/poems", source="poems.jsonl", tokenizer="bytes", version="2026.07.01")
 model = train_lm(name="checkpoints/poet", model=llama_nano, datasets={tokens: 1.0}, num_train_steps=1)
 
+mixed = mixture({tokens: 3}, stages={100: {tokens: 1}}, max_train_batches={tokens: 9})
+staged = train_lm(name="checkpoints/staged", model=llama_nano, datasets=mixed, num_train_steps=1)
+
 assert_type(tokens, ArtifactStep[TokenizedCache])
+assert_type(mixed, Mixture)
+assert_type(interpolated({tokens: 1}, {tokens: 2.5}, end_step=99), Mixture)
+assert_type(staged, ArtifactStep[Checkpoint])
 assert_type(resolve(tokens), TokenizedCache)
 assert_type(load(tokens), TokenizedCache)
 assert_type(resolve(tokenized("t", source="poems.jsonl", tokenizer="bytes")).path, str)
 assert_type(resolve(model), Checkpoint)
 assert_type(resolve(trained_tokenizer("t", source="poems.jsonl", vocab_size=300)), TrainedTokenizer)
 assert_type(resolve(hf_download("raw/x", hf_id="org/name", revision="main")), HubDownload)
+assert_type(resolve(raw_download("raw/y", urls="https://host/y.jsonl")), RawDownload)
 
 # Plain functions
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "ls": "list what is in the store",
     "show": "tell all that is known about an artifact",
     "diff": "compare two artifacts, side by side",
+    "export": "write a trained model as Hugging Face's files",
     "path": "print where an artifact's data lies",
     "log": "print the log of an artifact's build",
     "stop": "end the step that builds an artifact",

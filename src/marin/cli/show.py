@@ -9,6 +9,7 @@ example:
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +18,25 @@ from typing import Any, cast
 import msgspec
 
 from marin.cli.store_access import add_artifact_argument, add_store_arguments, found, opened
+from marin.errors import MarinError
+from marin.execution.artifact import Artifact, at_path
 from marin.execution.catalog import Condition, Entry, dependents
 from marin.execution.failure import first_line, shortened
 from marin.execution.meter import duration, size
 from marin.execution.record import Attempt, Build, FailedTry, Record, data_path
 from marin.execution.redaction import redacted_record, secret_values
+from marin.execution.results import decode_result
 from marin.storage.local import LocalStore
 from marin.storage.owner import describe
+
+_LOOKED_INTO = {
+    "marin.TokenizedCache": (
+        "marin.processing.tokenize.tokenize",
+        "TokenizedCache",
+        "marin.processing.tokenize.inspection",
+    )
+}
+"""Artifact types of which more is shown than the record: module, class, and the module whose ``facts`` tells it."""
 
 _FINGERPRINT_DIGITS = 16
 _KEY_WIDTH = 12
@@ -51,6 +64,9 @@ def execute(arguments: argparse.Namespace) -> int:
     print(entry.id)
     for key, value in _facts(store, entry, record):
         _print_fact(key, value)
+    if record.build is not None and record.build.artifact_type in _LOOKED_INTO:
+        for key, value in _inside(store, entry, record.build):
+            _print_fact(key, value)
     return 0
 
 
@@ -112,6 +128,20 @@ def _build_facts(store: LocalStore, entry: Entry, build: Build) -> Iterator[tupl
         yield "code", {name: ", ".join(module.definitions) for name, module in build.code.modules.items()}
         yield "packages", build.code.distributions
         yield "no source", build.code.unknown
+
+
+def _inside(store: LocalStore, entry: Entry, build: Build) -> Iterator[tuple[str, Any]]:
+    """What is in the data, for types that can tell. What can't be read is said, and the rest was shown all the same."""
+    module, cls, function = _LOOKED_INTO[build.artifact_type]
+    try:
+        artifact_type: type[Artifact] = getattr(importlib.import_module(module), cls)
+        artifact = at_path(
+            decode_result(artifact_type, build.result, what=f"record of {entry.id}"), _place(store, entry, build)
+        )
+        inspection = importlib.import_module(function)
+        yield from inspection.facts(artifact)
+    except (MarinError, ImportError) as fault:
+        yield "inside", f"can't be shown: {fault}"
 
 
 def _try(failed: FailedTry) -> str:

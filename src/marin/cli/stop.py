@@ -1,8 +1,8 @@
 """End the step that builds an artifact, wherever it runs, and nothing else of its run.
 
 Its builder notices within about a second. A step in a process of its own is told to save its work, and is killed ten
-seconds later; one in a thread is left to itself, and what it still writes counts for nothing. What needs the artifact
-is not made. Other runs that wait for it end their step too; a new run builds it.
+seconds later, a training five minutes later; one in a thread is left to itself, and what it still writes counts for
+nothing. What needs the artifact is not made. Other runs that wait for it end their step too; a new run builds it.
 
 Exit code 0 if the step was stopped, else 1.
 

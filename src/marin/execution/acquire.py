@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import shutil
 from dataclasses import dataclass
 
 import msgspec
 
 from marin.errors import AddressOccupiedError, CorruptRecordError, NestedArtifactError, StepError, StoreError
 from marin.execution.graph import Step
-from marin.execution.held_record import WORKING_UNDER_VARIABLE, HeldRecord, is_around_us, is_given_up, stopped
+from marin.execution.held_record import HeldRecord, is_around_us, is_given_up, stopped
 from marin.execution.observe import check_data
+from marin.execution.partial_work import leftover, prepare_folder
 from marin.execution.record import (
     Attempt,
     Build,
@@ -28,11 +28,9 @@ from marin.execution.record import (
     record_path,
     timestamp,
 )
-from marin.execution.remote_function import RemoteFunction
 from marin.execution.run_state import RunState, Stopped
-from marin.executors.leftovers import end_processes
 from marin.storage.owner import SilenceWatch, describe, is_dead_here, this_process
-from marin.storage.store import BUILD_PREFIX, JOB_PREFIX, STRAY_PREFIX, is_data
+from marin.storage.store import STRAY_PREFIX, is_data
 
 POLL_SECONDS = 0.1
 """How often a waiting process looks at the record of what another one builds."""
@@ -134,6 +132,7 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
     random = os.urandom(12).hex()
     attempt = Attempt(
         build_id=new_build_id(now, random[:8]),
+        takes_over=None if before is None else leftover(run, step, before),
         fingerprint_scheme=fingerprint.scheme,
         fingerprint_digest=fingerprint.digest,
         started=timestamp(now),
@@ -179,7 +178,7 @@ def _take(run: RunState, step: Step, raw: bytes | None, record: Record | None) -
         return None
     held = HeldRecord(run.store, new, attempt, encoded)
     try:
-        prepare_folder(run, step, held, before, record.build if record is not None else None)
+        prepare_folder(run, step, held, is_first=before is None)
     except BaseException as fault:
         # Nobody is to wait for us: a lease that nobody works under would be silent until it ends.
         with contextlib.suppress(StoreError, OSError):
@@ -205,65 +204,3 @@ def _check_nesting(run: RunState, step: Step) -> None:
             raise NestedArtifactError(
                 f"{step.id} would lie inside the artifact at {run.store.url(outer)}: rename one of them"
             )
-
-
-def prepare_folder(run: RunState, step: Step, held: HeldRecord, before: Attempt | None, kept: Build | None) -> None:
-    """Make the folder of the attempt: empty, or with the work that a resumable step left behind."""
-    address = step.id.address
-    folder = build_folder(address, held.attempt.build_id)
-    old = build_folder(address, before.build_id) if before is not None else None
-    is_gone = before is None or before.error is not None or _is_gone(run, step, before)
-    # A mutable version never goes on from what another run left; a retry of this run may.
-    may_resume = not step.id.is_mutable or (before is not None and before.lease.nonce == held.attempt.lease.nonce)
-    if old is not None and is_resumable(step) and may_resume and os.path.isdir(run.store.url(old)):
-        if before is not None and before.fingerprint_digest == held.attempt.fingerprint_digest:
-            # A builder that is only silent may wake up and write on: then it must not be into our folder.
-            if is_gone:
-                run.store.move_folder(old, folder)
-            if is_gone or _copied(run, old, folder):
-                run.reporter.noted(step.id, f"goes on from what the attempt of {before.started} left")
-            else:
-                run.reporter.noted(step.id, "starts anew: what an earlier attempt left is still being changed")
-        else:
-            run.reporter.noted(step.id, "starts anew: what an earlier attempt left was made by another recipe")
-    if before is None or not os.path.isdir(run.store.url(folder)):
-        run.store.make_folder(folder)
-    if before is not None or kept is not None:
-        remove_old_builds(run, address, keep={os.path.basename(folder), kept.data if kept else ""})
-
-
-def _is_gone(run: RunState, step: Step, before: Attempt) -> bool:
-    """Whether nothing of a killed attempt can write any more. Processes that it has left behind are ended."""
-    if not is_dead_here(before.lease.owner):
-        return False
-    if not isinstance(step.run, RemoteFunction):
-        return True
-    count, none_left = end_processes(WORKING_UNDER_VARIABLE, before.lease.nonce)
-    if count:
-        run.reporter.noted(step.id, f"ended {count} processes that its killed builder has left behind")
-    return none_left
-
-
-def _copied(run: RunState, old: str, folder: str) -> bool:
-    """Copy what a silent builder left. False: it changed meanwhile, so that a part of it is missing."""
-    try:
-        shutil.copytree(run.store.url(old), run.store.url(folder), symlinks=True)
-    except (FileNotFoundError, shutil.Error):
-        run.store.delete(folder)
-        return False
-    return True
-
-
-def remove_old_builds(run: RunState, address: str, keep: set[str]) -> None:
-    """Remove the folders that no record names, unless somebody still reads them."""
-    for name in run.store.list(address):
-        bare = name.rstrip("/")
-        if bare.startswith((BUILD_PREFIX, JOB_PREFIX)) and bare not in keep:
-            # What can't be removed is in nobody's way.
-            with contextlib.suppress(StoreError, OSError):
-                run.store.remove_unheld(f"{address}/{bare}")
-
-
-def is_resumable(step: Step) -> bool:
-    """Whether the step can go on from what an earlier attempt of the same recipe left."""
-    return isinstance(step.run, RemoteFunction) and step.run.resumable

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import msgspec
 
+from marin.execution.artifact import Artifact, at_path
 from marin.execution.graph import Step
 from marin.execution.naming import class_name
 from marin.execution.observe import (
@@ -18,6 +20,7 @@ from marin.execution.observe import (
 )
 from marin.execution.record import Build, timestamp
 from marin.execution.redaction import shown_place
+from marin.execution.results import encode_result
 from marin.execution.run_state import RunState
 
 
@@ -32,11 +35,13 @@ def adopted_build(run: RunState, step: Step, build_id: str) -> Build:
     foreign = foreign_build(path)
     if foreign is None:
         build = described_build(step, path, source.config, build_id=build_id, now=now)
+        at_path(typed_artifact(step, build), path).check_adopted()
         return msgspec.structs.replace(build, provenance=provenance)
     record, made = foreign
-    result = {**made.result, **source.config}
-    typed_artifact(step, msgspec.structs.replace(made, result=result), f"record at {shown_place(path)}")
     inner = made.source or (path if made.data == "." else f"{path}/{made.data}")
+    result = _result(step, made, inner)
+    artifact = typed_artifact(step, msgspec.structs.replace(made, result=result), f"record at {shown_place(path)}")
+    at_path(artifact, inner).check_adopted()
     provenance["adopted_from"] = {
         "artifact": str(record.id),
         "build_id": made.build_id,
@@ -57,3 +62,19 @@ def adopted_build(run: RunState, step: Step, build_id: str) -> Build:
         seconds=0.0,
         provenance=provenance,
     )
+
+
+def _result(step: Step, made: Build, place: str) -> dict[str, Any]:
+    """The result of an artifact with a record of its own: as recorded, unless ``config`` says something about it.
+
+    A type that reads its own data decides what ``config`` means, as it does of data without a record; of another type
+    the entries of ``config`` are fields.
+    """
+    assert step.source is not None
+    config = step.source.config
+    if not config:
+        return made.result
+    if step.artifact_type.from_source.__func__ is Artifact.from_source.__func__:
+        return {**made.result, **config}
+    typed_artifact(step, made, f"record at {shown_place(place)}")  # of another type it says so, and not what is amiss
+    return encode_result(step.artifact_type.from_source(place, config))

@@ -15,7 +15,7 @@ from marin.execution.step_function import load_function
 RESERVED_NAMES = ("name", "fn", "version", "artifact_type")
 """What ``apply`` takes for itself, so that no input can be called like it."""
 
-_OF_REMOTE = ("resources", "retries", "retry_on", "timeout", "resumable")
+_OF_REMOTE = ("resources", "retries", "retry_on", "timeout", "resumable", "grace", "env", "all_hosts")
 _RESERVED_HINT = ", which is an argument of apply itself: give it with functools.partial"
 
 

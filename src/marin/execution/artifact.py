@@ -59,6 +59,12 @@ class Artifact:
         Called once on the finished build before it is published. The default finds no fault.
         """
 
+    def check_adopted(self) -> None:
+        """Look through data that was made elsewhere; ``path`` is where it lies. Called once, when it is adopted.
+
+        What it raises refuses the adoption. The default does nothing.
+        """
+
     @classmethod
     def from_source(cls, path: str, config: Mapping[str, Any]) -> Self:
         """The artifact that describes adopted data at ``path``, with what ``adopt(config=...)`` said about it.

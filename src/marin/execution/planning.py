@@ -246,8 +246,7 @@ def _why_made(step: Step, seen: Observation) -> tuple[Cause, str]:
             cause, ended = Cause.FAILED, f"failed: {first_line(attempt.error)}"
         else:
             cause, ended = Cause.KILLED, "was killed"
-        going_on = "; goes on from what it left" if _goes_on(step, attempt) else ""
-        return cause, f"the attempt of {attempt.started} {ended}{going_on}"
+        return cause, f"the attempt of {attempt.started} {ended}{_going_on(step, attempt)}"
     if seen.torn is not None:
         return Cause.TORN, "its record is torn: built anew, and what lies there is kept aside"
     if step.source is not None:
@@ -255,10 +254,15 @@ def _why_made(step: Step, seen: Observation) -> tuple[Cause, str]:
     return Cause.NOT_BUILT, "not built yet"
 
 
-def _goes_on(step: Step, attempt: Attempt) -> bool:
-    """Whether a new attempt uses what ``attempt`` has left."""
-    resumable = isinstance(step.run, RemoteFunction) and step.run.resumable
-    return resumable and attempt.fingerprint_digest == step.fingerprint().digest
+def _going_on(step: Step, attempt: Attempt) -> str:
+    """What a new attempt does with the work that ``attempt`` has left."""
+    if not isinstance(step.run, RemoteFunction) or not step.run.resumable:
+        return ""
+    if attempt.fingerprint_digest == step.fingerprint().digest:
+        return "; goes on from what it left"
+    if step.run.resumable == "any_recipe":
+        return "; the recipe is another one now: goes on from what it left, or refuses if that does not fit"
+    return "; the recipe is another one now: begins anew, without what it left"
 
 
 def _told(

@@ -123,6 +123,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """A build under way, or one that failed: then ``error`` is the first line of why, ``frame`` where.
 
     ``number`` counts the tries of one run, ``earlier`` has the last that failed before; ``stop``: it is to end.
+    ``takes_over``: the attempt whose unfinished work this one goes on from, in short.
     """
 
     build_id: str
@@ -137,6 +138,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     number: int = 1
     earlier: tuple[FailedTry, ...] = ()
     stop: StopRequest | None = None
+    takes_over: Attempt | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -190,6 +190,7 @@ class RunLoop:
             self.admission.release(id_)
             self.state.builds[id_] = made.build
             self.schedule.finish(id_)
+            self.state.crew.ended(id_, made.build.build_id)
             self.state.reporter.finished(id_, made.outcome, seconds=made.build.seconds, path=self.state.path(id_))
             self._note_end()
             return True
@@ -209,6 +210,7 @@ class RunLoop:
             del self._began[id_]
             self.admission.release(id_)
             blocked = self.schedule.fail(id_)
+            self.state.crew.ended(id_, None)
             if failed is not None:
                 self.failures.append(failed)
                 self.state.reporter.failed(failed)

@@ -11,6 +11,7 @@ from typing import Any
 
 from marin.execution.artifact import Artifact
 from marin.execution.code_changes import RecordedCode
+from marin.execution.crew import Crew, OneHost
 from marin.execution.events import Reporter
 from marin.execution.graph import Step
 from marin.execution.held_record import HeldRecord
@@ -43,6 +44,7 @@ class RunState:
     keeper: LeaseKeeper
     provenance: Callable[[], dict[str, Any]]
     secrets: tuple[str, ...]
+    crew: Crew = field(default_factory=OneHost)
     builds: dict[ArtifactId, Build] = field(default_factory=dict[ArtifactId, Build])
     stop: threading.Event = field(default_factory=threading.Event)
     kill: threading.Event = field(default_factory=threading.Event)

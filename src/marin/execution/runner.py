@@ -2,6 +2,8 @@
 
 ``run`` plans (pure), schedules (pure) and makes what is missing in threads of this process, each of which looks after
 one step. Steps that were given to ``remote`` run in processes of their own.
+
+A little over 300 lines: thirty of them tell type checkers what ``run`` returns.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from marin.errors import (
     ConfigurationError,
@@ -26,8 +28,10 @@ from marin.execution.artifact import Artifact, at_path
 from marin.execution.code import CodeReader
 from marin.execution.code_changes import RecordedCode
 from marin.execution.console import default_reporter
-from marin.execution.events import Reporter, one_at_a_time
+from marin.execution.crew import Leader, OneHost, check_same_plan, gathered
+from marin.execution.events import Reporter, SilentReporter, one_at_a_time
 from marin.execution.graph import Step, StepGraph, check_handle, lower
+from marin.execution.held_record import nonces_around_us
 from marin.execution.identity import ArtifactId
 from marin.execution.lazy import ArtifactStep
 from marin.execution.lease_keeper import LeaseKeeper
@@ -39,10 +43,14 @@ from marin.execution.redaction import secret_values
 from marin.execution.run_loop import RunLoop
 from marin.execution.run_state import RunState
 from marin.executors.executor import Executor
+from marin.executors.hosts import HostPlace
 from marin.executors.local import LocalExecutor
 from marin.storage.format import ensure_format
 from marin.storage.local import LocalStore
 from marin.storage.prefix import Prefix, open_store, resolve_prefix, working_folder
+
+if TYPE_CHECKING:
+    from marin.executors.roll_call import RollCall
 
 T = TypeVar("T", bound=Artifact)
 T2 = TypeVar("T2", bound=Artifact)
@@ -200,16 +208,30 @@ def run(
     if (capture := _CAPTURE.get()) is not None:
         capture.handles.extend(handles)
         raise TargetsCaptured
-    options = options or ambient_options()
+    place = HostPlace() if nonces_around_us() else HostPlace.of(os.environ)
+    with gathered(place, about=lambda: _about(handles)) as hosts:
+        return _run(handles, options or ambient_options(), reporter, executor or LocalExecutor(), place, hosts)
+
+
+def _run(
+    handles: Sequence[Step],
+    options: RunOptions,
+    reporter: Reporter | None,
+    executor: Executor,
+    place: HostPlace,
+    hosts: RollCall | None,
+) -> tuple[Any, ...]:
+    """``run``, on the host at ``place``. ``hosts``: all of them, if there are several."""
     examined = examine(*handles, options=options)
     planned, prefix, store = examined.plan, examined.prefix, examined.store
     unrecorded = {id_ for id_, seen in examined.observed.items() if seen == _NOTHING}
     del examined  # a run need not keep the records of what it makes anew
-    shown = one_at_a_time(reporter or default_reporter())
+    shown = one_at_a_time(SilentReporter() if place.index else reporter or default_reporter())
     shown.planned(planned, prefix=prefix.location, origin=prefix.origin, hint=prefix.hint)
-    executor = executor or LocalExecutor()
     try:
         check_runnable(planned, executor, store)
+        if hosts is not None:
+            check_same_plan(hosts, [step.id for step in planned.to_make])
     except BaseException:
         shown.ended(interrupted=False)
         raise
@@ -223,6 +245,7 @@ def run(
         keeper=LeaseKeeper(options.lease_seconds),
         provenance=_once(lambda: provenance.capture(os.environ, sys.orig_argv, working_folder())),
         secrets=secret_values(os.environ),
+        crew=OneHost() if hosts is None or place.index else Leader(place, hosts),
         unrecorded=unrecorded,
         steps=planned.graph.steps,
         code=_code(planned),
@@ -230,7 +253,13 @@ def run(
     for step in planned.of(Decision.SERVE):
         assert step.build is not None  # what is served has a build
         state.builds[step.id] = step.build
-    if planned.to_make:
+    if hosts is not None and place.index:
+        from marin.execution.taking_part import take_part  # noqa: PLC0415  # most runs have one host
+
+        line = f"host {place.index} of {place.count} takes part: host 0 tells how the run goes"
+        print(line, file=sys.stderr, flush=True)
+        take_part(state, planned, place, hosts)
+    elif planned.to_make:
         ensure_format(store)
         RunLoop(state, planned).carry_out()
     else:
@@ -239,6 +268,13 @@ def run(
         if handle.id not in state.builds:
             raise LeftOutError(f"{handle.id} is not built, and --only leaves it out: all that --only names is built")
     return tuple(state.artifact(handle.id) for handle in handles)
+
+
+def _about(handles: Sequence[Step]) -> str:
+    """Which run this is: those that do not ask for the same meet nobody."""
+    for handle in handles:
+        check_handle(handle)
+    return f"the run of {', '.join(str(handle.id) for handle in handles)}"
 
 
 _NOTHING = Observation()

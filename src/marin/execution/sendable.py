@@ -156,6 +156,9 @@ def _module_names(part: Any) -> Iterator[str]:
     """The modules of a function, of a config, and of the members of a config that is a dict."""
     while isinstance(part, functools.partial | AppliedFunction):
         part = part.func if isinstance(part, functools.partial) else part.function
+    # An object that holds a function of the author's, which it calls.
+    if isinstance(held := getattr(part, "function", None), FunctionType):
+        yield held.__module__
     for each in (part, *(part.values() if type(part) is dict else ())):
         name = getattr(inspect.unwrap(each) if callable(each) else type(each), "__module__", None)
         if isinstance(name, str):

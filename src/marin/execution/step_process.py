@@ -9,7 +9,7 @@ import shutil
 import time
 from typing import Any
 
-from marin.errors import LeaseLostError, NotEnoughResourcesError, StepTimeoutError
+from marin.errors import LeaseLostError, NotEnoughResourcesError, StepError, StepTimeoutError
 from marin.execution.graph import Step
 from marin.execution.held_record import WORKING_UNDER_VARIABLE, HeldRecord, nonces_around_us, stopped
 from marin.execution.manifest import renewed_manifest
@@ -26,9 +26,6 @@ from marin.storage.store import JOB_PREFIX, is_ours
 
 POLL_SECONDS = 0.1
 """How often the supervisor of a step's process looks for progress, and whether it should stop."""
-
-GRACE_SECONDS = 10.0
-"""How long a step may take to save its work when it is stopped, before it is killed."""
 
 DEVICE_SECONDS = 0.5
 """How often it is looked whether a device is free that another run uses."""
@@ -52,7 +49,7 @@ class StepProcess:
         try:
             self._call = self._start(claim, remote, config)
             try:
-                return self._finished(self._watch(self._call, remote.limit_seconds))
+                return self._finished(self._watch(self._call, remote))
             except LeaseLostError as lost:
                 if self.held.fault is not None:
                     raise self.held.lost() from lost
@@ -94,31 +91,37 @@ class StepProcess:
             output_path=url(self.folder),
             job_folder=url(self.job_folder),
             log_path=url(self.log),
-            env={**self._environment(), **claim.env},
+            env={**self._environment(remote), **claim.env},
             lease_seconds=self.held.ttl_seconds,
             log_bytes=self.run.options.log_bytes,
             claim=claim,
         )
 
-    def _environment(self) -> dict[str, str]:
-        """What a run that the step itself starts must know."""
+    def _environment(self, remote: RemoteFunction) -> dict[str, str]:
+        """What the step's author wants to be set, and what a run that the step itself starts must know."""
         around = nonces_around_us() | {self.held.attempt.lease.nonce}
-        return {PREFIX_VARIABLE: self.run.prefix, WORKING_UNDER_VARIABLE: ",".join(sorted(around))}
+        return {
+            **remote.unset_env(),
+            PREFIX_VARIABLE: self.run.prefix,
+            WORKING_UNDER_VARIABLE: ",".join(sorted(around)),
+            **self.run.crew.environment(self.step.id, self.held.attempt, all_hosts=remote.all_hosts),
+        }
 
-    def _watch(self, call: RemoteCall, limit: float | None) -> Completed:
+    def _watch(self, call: RemoteCall, remote: RemoteFunction) -> Completed:
         shown: Progress | None = None
-        began = time.monotonic()
+        began, limit = time.monotonic(), remote.limit_seconds
         while True:
             if self.run.stop.is_set():
-                self._end(call)
+                self._end(call, remote.grace)
                 raise Stopped
             if (completed := call.wait(POLL_SECONDS)) is not None:  # the end of the process wakes it
                 return completed
             if self.held.attempt.stop is not None:
-                self._end(call)
+                self._end(call, remote.grace)
             self._check_lease()
+            self._check_crew(call, remote)
             if limit is not None and time.monotonic() - began > limit:
-                self._end(call)
+                self._end(call, remote.grace)
                 raise self._timed_out(limit)
             progress = call.progress()
             if progress is not None and progress != shown:
@@ -131,9 +134,9 @@ class StepProcess:
         manifest = renewed_manifest(folder, completed.manifest, completed.listed_at, refuse=is_ours)
         return completed if manifest is completed.manifest else dataclasses.replace(completed, manifest=manifest)
 
-    def _end(self, call: RemoteCall) -> None:
+    def _end(self, call: RemoteCall, grace: float) -> None:
         """End the step's process: SIGTERM, time to save its work, SIGKILL; at once when the run is to be killed."""
-        call.cancel(GRACE_SECONDS)
+        call.cancel(grace)
         with contextlib.suppress(Exception):  # however it ends now, it was stopped
             while call.wait(0.05) is None:
                 if self.run.kill.is_set():
@@ -144,6 +147,13 @@ class StepProcess:
             raise self.held.lost()
         if (stop := self.held.attempt.stop) is not None:
             raise stopped(self.step.id, stop)
+
+    def _check_crew(self, call: RemoteCall, remote: RemoteFunction) -> None:
+        try:
+            self.run.crew.check(self.held.attempt)
+        except StepError:
+            self._end(call, remote.grace)
+            raise
 
     def _timed_out(self, limit: float) -> StepTimeoutError:
         return StepTimeoutError(

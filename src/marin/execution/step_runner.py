@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from marin.errors import ArtifactTypeError, LeaseLostError, OutputError, StepStoppedError, StoreError
-from marin.execution.acquire import prepare_folder, take_or_wait
+from marin.execution.acquire import take_or_wait
 from marin.execution.adopt import adopted_build
 from marin.execution.context import RunContext
 from marin.execution.events import Outcome
@@ -27,10 +27,10 @@ from marin.execution.held_record import HeldRecord, stopped, working_under
 from marin.execution.logs import AttemptLog
 from marin.execution.naming import class_name
 from marin.execution.observe import recorded_fingerprint
+from marin.execution.partial_work import leftover, prepare_folder
 from marin.execution.progress import progress_sink
 from marin.execution.recipe import check_pure
 from marin.execution.record import (
-    Attempt,
     Build,
     FailedTry,
     build_folder,
@@ -90,7 +90,7 @@ def make(run: RunState, step: Step) -> Made:
 
 def _make_under_lease(run: RunState, step: Step, held: HeldRecord) -> Made:
     """Try until it is made, or has failed for good, which is recorded."""
-    failed: _Failed | None = None
+    failed: FailedTry | None = None
     while True:
         attempt = _Attempt(run, step, held)
         try:
@@ -110,14 +110,6 @@ def _make_under_lease(run: RunState, step: Step, held: HeldRecord) -> Made:
             if failed is None:
                 # What it ran into is the doing of whoever took over, such as a folder that is gone.
                 raise held.lost() from fault
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """A try that is repeated: as it was recorded, and what the record keeps of it."""
-
-    attempt: Attempt
-    kept: FailedTry
 
 
 class _Attempt:
@@ -168,7 +160,7 @@ class _Attempt:
             return False
         return self.held.attempt.number <= self.remote.retries and is_retried(fault, self.remote.retry_on)
 
-    def begin_again(self, fault: BaseException) -> _Failed | None:
+    def begin_again(self, fault: BaseException) -> FailedTry | None:
         """Put a new attempt into the record, under the same lease. None: the lease was lost."""
         failure = Failure.from_exception(fault).of(self.step.id)
         ours = self.held.attempt
@@ -186,6 +178,7 @@ class _Attempt:
             started=timestamp(now),
             number=ours.number + 1,
             earlier=(*ours.earlier, kept)[-MAX_EARLIER:],
+            takes_over=leftover(self.run, self.step, msgspec.structs.replace(ours, error=kept.error)),
         )
         try:
             if not self.held.begin_again(following):
@@ -193,14 +186,14 @@ class _Attempt:
         except (StoreError, OSError) as untold:
             fault.add_note(f"It was not tried again, as this could not be recorded: {untold}")
             raise fault from None
-        return _Failed(msgspec.structs.replace(ours, error=kept.error), kept)
+        return kept
 
-    def prepare_after(self, failed: _Failed) -> None:
+    def prepare_after(self, failed: FailedTry) -> None:
         """Say that the step is tried again, wait a moment, and make the folder, with what the failed try has left."""
         assert self.remote is not None
-        retry = failed.attempt.number
+        retry = self.held.attempt.number - 1
         seconds = pause_before_retry(retry, self.run.options.retry_seconds)
-        self.run.reporter.retrying(self.step.id, failed.kept, retry=retry, of=self.remote.retries, seconds=seconds)
+        self.run.reporter.retrying(self.step.id, failed, retry=retry, of=self.remote.retries, seconds=seconds)
         with self.run.keeper.keep(self.held):
             until = time.monotonic() + seconds
             while (left := until - time.monotonic()) > 0:
@@ -208,7 +201,7 @@ class _Attempt:
                     raise Stopped
                 if (request := self.held.attempt.stop) is not None:
                     raise stopped(self.step.id, request)
-            prepare_folder(self.run, self.step, self.held, failed.attempt, self.held.kept)
+            prepare_folder(self.run, self.step, self.held, is_first=False)
 
     def _abandon(self) -> None:
         """Somebody wants a step in a thread to end, which can't be done: nobody waits for it, and it can't publish."""
@@ -220,7 +213,7 @@ class _Attempt:
                 self.run.abandon(self.step.id, stopped(self.step.id, request))
 
     def _run_step(self) -> Completed:
-        config = self._config()
+        config = step_config(self.run, self.step, self.build_id)
         self.run.reporter.started(self.step.id, log=self.log.place if self.remote is not None else None)
         if self.remote is not None and self.process is not None:
             self._prepare_log()
@@ -243,20 +236,6 @@ class _Attempt:
         ids = {dep.id for dep in self.step.deps if dep.id.is_mutable}
         builds = {id_: self.run.builds[id_] for id_ in ids}
         return [data_path(id_.address, build) for id_, build in builds.items() if build.source is None]
-
-    def _config(self) -> Any:
-        check_pure(self.step)
-        if self.step.build_config is None:
-            return {}
-        context = RunContext(
-            self.step,
-            output_path=self.run.store.url(self.folder),
-            prefix=self.run.prefix,
-            region=self.run.options.region,
-            inputs={str(dep.id): self.run.artifact(dep.id) for dep in self.step.deps},
-        )
-        config = self.step.build_config(context)
-        return {} if config is None else config
 
     def _publish(self, completed: Completed) -> Build:
         result = self._checked_result(completed.result)
@@ -315,6 +294,22 @@ class _Attempt:
     def _prepare_log(self) -> None:
         served = self.held.kept
         self.log.prepare(keep=[os.path.basename(served.log)] if served is not None and served.log else [])
+
+
+def step_config(run: RunState, step: Step, build_id: str) -> Any:
+    """The config of an attempt at ``step``, with the inputs of this run."""
+    check_pure(step)
+    if step.build_config is None:
+        return {}
+    context = RunContext(
+        step,
+        output_path=run.store.url(build_folder(step.id.address, build_id)),
+        prefix=run.prefix,
+        region=run.options.region,
+        inputs={str(dep.id): run.artifact(dep.id) for dep in step.deps},
+    )
+    config = step.build_config(context)
+    return {} if config is None else config
 
 
 def _readable(runtime_args: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Tally:
     def _goes_on(self, id_: ArtifactId) -> bool:
         """Whether the next run finds what the step has saved: a mutable version always starts anew."""
         run = self.plan.steps[id_].step.run
-        return isinstance(run, RemoteFunction) and run.resumable and not id_.is_mutable
+        return isinstance(run, RemoteFunction) and bool(run.resumable) and not id_.is_mutable
 
     def _target_lines(self) -> Iterator[Line]:
         targets = [(id_, place) for id_ in self.plan.graph.targets if (place := self._place(id_)) is not None]

@@ -71,7 +71,8 @@ def show_size(amount: int) -> str:
     """
     # What would be rounded to 1000 of one unit is 1 of the next.
     unit = next((unit for unit in ("PB", "TB", "GB", "MB", "kB") if amount >= 0.9995 * _DECIMAL[unit]), "B")
-    return f"{amount / _DECIMAL[unit]:.3g} {unit}" if amount < 10**18 else f"{amount / 10**15:,.0f} PB"
+    # The digits of .3g would be rounded up to a thousand, and be written as a power of ten.
+    return f"{amount / _DECIMAL[unit]:.3g} {unit}" if amount < 999.5 * 10**15 else f"{amount / 10**15:,.0f} PB"
 
 
 def show_duration(seconds: float) -> str:

@@ -1,55 +1,68 @@
-"""Read documents from files: undo their compression, give their texts one by one.
+"""Read the records of input files, one by one, in one pass and in the memory of a batch.
 
-Nothing is skipped in silence. A record that can't be read is a ``BadRecordError`` with file, line and byte.
+Nothing is skipped in silence: what can't be read is refused with file, line and byte, or counted by its reason.
 """
 
 from __future__ import annotations
 
-import bz2
-import gzip
+import codecs
 import hashlib
-import io
-import json
-import lzma
-import zlib
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-import orjson
-import pyarrow as pa
-import pyarrow.parquet
-
-from marin.errors import BadRecordError, DataError
-from marin.processing.input_files import InputFile
+from marin.errors import ConfigurationError
+from marin.processing.bad_records import BadRecords
+from marin.processing.compression import Damaged, blocks
+from marin.processing.csv_records import read_csv
+from marin.processing.growing_text import GrowingText
+from marin.processing.input_files import open_file
+from marin.processing.json_records import read_json, read_json_lines
+from marin.processing.pieces import Piece
+from marin.processing.records import ABSENT, Accept, Fit, Inexact, Make, Row, Unfit, accept_object, accept_text, kind
 from marin.processing.sources import FileFormat
+from marin.processing.table_records import read_arrow, read_parquet
 
-_BUFFER = 1 << 20
-_BOM = b"\xef\xbb\xbf"
-_PARQUET_ROWS = 1024
-"""Rows decoded at once: bounds memory, whatever the size of a row group."""
+__all__ = ["ABSENT", "Document", "Inexact", "Row", "Unfit", "is_held_out", "no_text", "read_documents", "read_rows"]
+
+_HASHED_AT_ONCE = 1 << 20
 
 
 class Document(NamedTuple):
-    """One text, and how many bytes of its file on the disk have been read so far."""
+    """One text, and how many bytes of its piece have been read so far."""
 
     text: str
     consumed: int
 
 
-def read_documents(file: InputFile, text_key: str) -> Iterator[Document]:
-    """The documents of one file, in order. Texts are exact: line ends are kept, a byte order mark is not.
+def read_documents(piece: Piece, text_key: str, bad: BadRecords) -> Iterator[Document]:
+    """The documents of ``piece``, in order. Texts are exact: line ends are kept, a byte order mark is not.
 
     ``text_key`` names the field of the text; where no field has that name, dots lead into nested ones.
     """
-    reader = _READERS[file.format]
-    try:
-        yield from reader(file, text_key)
-    except (EOFError, OSError, lzma.LZMAError, zlib.error, pa.ArrowException) as fault:
-        # Only the operating system sets errno; without one the content is at fault.
-        if isinstance(fault, OSError) and fault.errno is not None:
-            raise DataError(f"{file.shown} can't be read: {fault.strerror}; mend that, or exclude the file") from fault
-        kind = file.compression or file.format
-        raise BadRecordError(f"{file.shown}: damaged or truncated {kind} file ({fault}): copy it again") from fault
+
+    def text(values: tuple[Any, ...]) -> str:
+        [value] = values
+        if type(value) is str:
+            return value
+        raise no_text(value, text_key)
+
+    if piece.file.format == "text":
+        return _read_text(piece, bad)
+    return _read(piece, (text_key,), text, accept_text(text_key, text), Document, bad)
+
+
+def read_rows(
+    piece: Piece, keys: Sequence[str], fit: Callable[[tuple[Any, ...]], tuple[Any, ...]], bad: BadRecords
+) -> Iterator[Row]:
+    """The fields that ``keys`` name of each record, as ``fit`` returns them.
+
+    ``fit`` gets the values in the order of ``keys``, ``ABSENT`` for a field that a record does not have, and raises
+    ``Unfit`` for what can't be used, ``Inexact`` for numbers that it wants exactly. Files of the format ``text`` have
+    no fields: ask for their documents.
+    """
+    if piece.file.format == "text":
+        raise ConfigurationError(f"{piece.file.shown} is one text, without the fields {', '.join(keys)}: exclude it")
+    return _read(piece, keys, fit, accept_object(keys, fit), Row, bad)
 
 
 def is_held_out(text: str, fraction: float) -> bool:
@@ -58,198 +71,55 @@ def is_held_out(text: str, fraction: float) -> bool:
     >>> is_held_out("a", 0.0), is_held_out("a", 1.0)
     (False, True)
     """
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < fraction * 2**64
+    digest = hashlib.blake2b(digest_size=8)
+    for start in range(0, len(text), _HASHED_AT_ONCE):  # a large text is not to be in memory twice
+        digest.update(text[start : start + _HASHED_AT_ONCE].encode())
+    return int.from_bytes(digest.digest(), "big") < fraction * 2**64
 
 
-def _read_text(file: InputFile, text_key: str) -> Iterator[Document]:
-    del text_key
-    with open(file.path, "rb") as disk, _decompressed(disk, file) as stream:
-        data = stream.read()
+def _read(piece: Piece, keys: Sequence[str], fit: Fit, accept: Accept, make: Make, bad: BadRecords) -> Iterator[Any]:
+    if piece.file.format in _COLUMNAR:
+        return _COLUMNAR[piece.file.format](piece, keys, fit, make, bad)
+    return _OBJECTS[piece.file.format](piece, accept, make, bad)
+
+
+def no_text(value: object, text_key: str) -> Unfit:
+    """What is wrong with a record whose field ``text_key`` holds ``value``, which is no text."""
+    if value is ABSENT:
+        return Unfit("missing key", f"a field {text_key!r}, or another one named with text_key=")
+    reason = {"null": "null", "a number": "number"}.get(kind(value), "wrong type")
+    return Unfit(reason, f"text in {text_key!r}, not {kind(value)}")
+
+
+def _read_text(piece: Piece, bad: BadRecords) -> Iterator[Document]:
+    decoder, text = codecs.getincrementaldecoder("utf-8-sig")(), GrowingText()
+    read, lines = 0, 1
     try:
-        yield Document(data.decode("utf-8-sig"), file.size)
+        with open_file(piece.file) as disk:
+            for block in blocks(disk, piece.file):
+                read, lines = read + len(block), lines + block.count(b"\n")
+                text.add(decoder.decode(block))
+            told = disk.tell()
+            text.add(decoder.decode(b"", final=True))
     except UnicodeDecodeError as fault:
-        line = data.count(b"\n", 0, fault.start) + 1
-        raise BadRecordError(
-            f"{file.shown}, line {line}, byte {fault.start}: not UTF-8 ({fault.reason}): convert or exclude the file"
-        ) from fault
+        rest = fault.object[fault.start :]  # up to the last byte read
+        line = lines - rest.count(b"\n")
+        position = f"line {line}, byte {read - len(rest)}"
+        expected = f"UTF-8 ({fault.reason}): convert it, or leave the file out with exclude="
+        bad.refuse("invalid UTF-8", piece.file, lambda: position, expected, rest)
+    except Damaged as fault:
+        position = f"line {lines}, byte {read}"
+        bad.refuse(fault.reason, piece.file, lambda: position, fault.expected, text.take()[-80:])
+    else:
+        yield Document(text.take(), told)
 
 
-def _read_jsonl(file: InputFile, text_key: str) -> Iterator[Document]:
-    key = text_key.split(".")
-    with open(file.path, "rb") as disk, _decompressed(disk, file) as stream:
-        offset = 0
-        for number, line in enumerate(stream, start=1):
-            body = line.removeprefix(_BOM) if number == 1 else line
-            if not body.isspace() and body:
-                where = _Place(file.shown, f"line {number}, byte {offset}")
-                yield Document(_text(_json(body, where), text_key, key, where), disk.tell())
-            offset += len(line)
-
-
-def _read_json(file: InputFile, text_key: str) -> Iterator[Document]:
-    """An array of objects, one object, or JSON lines under a ``.json`` name, which are common."""
-    with open(file.path, "rb") as disk, _decompressed(disk, file) as stream:
-        data = stream.read().removeprefix(_BOM)
-    if not data.strip():
-        return
-    if not data.lstrip().startswith(b"[") and b"\n" in data.strip() and _is_json(data.lstrip().split(b"\n", 1)[0]):
-        yield from _read_jsonl(file, text_key)
-        return
-    whole = _json(data, _Place(file.shown, "whole file"))
-    records: list[Any] = whole if isinstance(whole, list) else [whole]
-    key = text_key.split(".")
-    for number, record in enumerate(records, start=1):
-        text = _text(record, text_key, key, _Place(file.shown, f"record {number}"))
-        yield Document(text, file.size * number // len(records))
-
-
-def _read_parquet(file: InputFile, text_key: str) -> Iterator[Document]:
-    with pyarrow.parquet.ParquetFile(file.path) as parquet:
-        names = parquet.schema_arrow.names
-        top = text_key if text_key in names else text_key.split(".")[0]
-        if top not in names:
-            raise BadRecordError(
-                f"{file.shown}: no column {text_key!r}; it has {', '.join(names)}: choose one with text_key="
-            )
-        key = [top, *text_key.removeprefix(top).split(".")[1:]]
-        rows, row = max(parquet.metadata.num_rows, 1), 0
-        for batch in parquet.iter_batches(batch_size=_PARQUET_ROWS, columns=[top]):
-            for value in _values(batch.column(0), file, row):
-                row += 1
-                text = _text({top: value}, text_key, key, _Place(file.shown, f"row {row}"))
-                yield Document(text, file.size * row // rows)
-
-
-def _values(column: Any, file: InputFile, row: int) -> list[Any]:
-    try:
-        return column.to_pylist()
-    except UnicodeDecodeError as fault:
-        raise BadRecordError(
-            f"{file.shown}, rows {row + 1} to {row + len(column)}: not UTF-8 ({fault.reason}): write the column anew"
-        ) from fault
-
-
-class _Place(NamedTuple):
-    file: str
-    position: str
-
-    def bad(self, what: str) -> NoReturn:
-        raise BadRecordError(f"{self.file}, {self.position}: {what}")
-
-
-def _json(data: bytes, where: _Place) -> Any:
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as fault:
-        where.bad(f"not JSON ({_reason(data, fault)}): mend or remove it")
-
-
-def _reason(data: bytes, fault: json.JSONDecodeError) -> str:
-    try:
-        data.decode()
-    except UnicodeDecodeError as unicode_fault:
-        return f"byte {unicode_fault.start} of it is not UTF-8"
-    return f"{fault.msg} at column {fault.colno}"
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return False
-    return True
-
-
-def _text(record: Any, text_key: str, key: list[str], where: _Place) -> str:
-    if not isinstance(record, dict):
-        where.bad(f"expected an object with {text_key!r}, found {_kind(record)}")
-    fields = cast("dict[str, Any]", record)
-    value: Any = fields.get(text_key, _ABSENT)
-    if value is _ABSENT:
-        value = fields
-        for part in key:
-            value = value.get(part, _ABSENT) if isinstance(value, dict) else _ABSENT
-    if type(value) is str:
-        return value
-    if value is _ABSENT:
-        has = ", ".join(fields) or "nothing"
-        where.bad(f"no field {text_key!r}; it has {has}: name the text's field with text_key=, or mend the record")
-    return where.bad(f"{text_key!r} is {_kind(value)}, not text: mend or remove the record")
-
-
-_ABSENT: Any = object()
-
-
-def _kind(value: object) -> str:
-    return "null" if value is None else _KINDS.get(type(value).__name__, type(value).__name__)
-
-
-_KINDS = {
-    "dict": "an object",
-    "list": "a list",
-    "str": "text",
-    "bool": "a truth value",
-    "int": "a number",
-    "float": "a number",
+_OBJECTS: dict[FileFormat, Callable[[Piece, Accept, Make, BadRecords], Iterator[Any]]] = {
+    "jsonl": read_json_lines,
+    "json": read_json,
+    "csv": read_csv,
 }
-
-
-def _decompressed(disk: BinaryIO, file: InputFile) -> BinaryIO:
-    """Bytes without compression. Files of several members or frames are read to their end."""
-    match file.compression:
-        case None:
-            return disk
-        case "gzip":
-            return cast("BinaryIO", io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=disk)), _BUFFER))
-        case "bz2":
-            return cast("BinaryIO", io.BufferedReader(_Members(disk, bz2.BZ2Decompressor), _BUFFER))
-        case "xz":
-            return cast("BinaryIO", io.BufferedReader(_Members(disk, lzma.LZMADecompressor), _BUFFER))
-        case _:
-            return cast("BinaryIO", io.BufferedReader(cast("Any", pa.CompressedInputStream(disk, "zstd")), _BUFFER))
-
-
-class _Members(io.RawIOBase):
-    """One member after another, and zeros between them. The libraries' own files drop what follows without a word if
-    it is damaged."""
-
-    def __init__(self, disk: BinaryIO, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
-        super().__init__()
-        self._disk, self._new = disk, new
-        self._member: bz2.BZ2Decompressor | lzma.LZMADecompressor | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = b""
-        while not data:
-            if self._member is None or self._member.eof:
-                first = self._first_of_next()
-                if not first:
-                    return 0
-                self._member = self._new()
-                data = self._member.decompress(first, len(buffer))
-            else:
-                more = self._disk.read(_BUFFER) if self._member.needs_input else b""
-                if self._member.needs_input and not more:
-                    raise EOFError("it ends within compressed data")
-                data = self._member.decompress(more, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def _first_of_next(self) -> bytes:
-        """The first bytes of the next member, or nothing at the end of the file."""
-        found = self._member.unused_data.lstrip(b"\0") if self._member else b""
-        while not found and (more := self._disk.read(_BUFFER)):
-            found = more.lstrip(b"\0")
-        return found
-
-
-_READERS: dict[FileFormat, Callable[[InputFile, str], Iterator[Document]]] = {
-    "text": _read_text,
-    "jsonl": _read_jsonl,
-    "json": _read_json,
-    "parquet": _read_parquet,
+_COLUMNAR: dict[FileFormat, Callable[[Piece, Sequence[str], Fit, Make, BadRecords], Iterator[Any]]] = {
+    "parquet": read_parquet,
+    "arrow": read_arrow,
 }

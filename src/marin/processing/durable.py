@@ -6,8 +6,13 @@ import contextlib
 import os
 import stat
 from collections.abc import Generator
+from typing import TypeVar
+
+import msgspec
 
 from marin.storage.faults import translated_faults
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -31,10 +36,13 @@ def whole_file(path: str) -> Generator[str, None, None]:
 
 
 def commit_file(scratch: str, path: str) -> None:
-    """Make the finished file ``scratch`` durable, then rename it to ``path``, in the same folder."""
-    _sync(scratch)
+    """Make the finished file ``scratch`` durable, then rename it to ``path``, in the same folder.
+
+    Also for a folder whose files are durable already; ``path`` must then be absent.
+    """
+    sync(scratch)
     os.replace(scratch, path)
-    _sync(os.path.dirname(path) or ".")
+    sync(os.path.dirname(path) or ".")
 
 
 def write_whole(path: str, data: bytes) -> None:
@@ -43,7 +51,17 @@ def write_whole(path: str, data: bytes) -> None:
         file.write(data)
 
 
-def _sync(path: str) -> None:
+def read_remembered(path: str, kind: type[T]) -> T | None:
+    """What an earlier attempt left at ``path``; ``None`` if it left nothing, or nothing that can be read."""
+    try:
+        with open(path, "rb") as stream:
+            return msgspec.json.decode(stream.read(), type=kind)
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+
+
+def sync(path: str) -> None:
+    """Make the file, or the entries of the folder, at ``path`` survive a crash of the machine."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -8,22 +8,36 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from marin.errors import ConfigurationError, DataError
+from marin.execution.redaction import shown_place
 from marin.processing.near import near_names
-from marin.processing.sources import FORMAT_BY_SUFFIX, GLOB_CHARACTERS, FileFormat, FileSource, split_suffixes
+from marin.processing.remote_files import RemoteFile, is_folder, open_remote, remote_files, remote_stamp
+from marin.processing.sources import (
+    COLUMNAR,
+    FORMAT_BY_SUFFIX,
+    GLOB_CHARACTERS,
+    FileFormat,
+    FileSource,
+    is_url,
+    split_suffixes,
+)
+
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputFile:
-    """One file to read. ``name`` is what records and messages call it, ``size`` its bytes on the disk."""
+    """One file to read. ``path`` may be a URL. ``name`` is what records and messages call it, ``size`` its bytes on the
+    disk, 0 where a server does not tell. ``stamp`` changes when the file does, ``None`` where nothing tells that."""
 
     path: str
     name: str
     format: FileFormat
     compression: str | None
     size: int
+    stamp: str | None = None
 
     @property
     def shown(self) -> str:
@@ -38,40 +52,97 @@ def input_files(source: FileSource) -> list[InputFile]:
     nothing or can't be read, and ``ConfigurationError`` for a file whose format its name does not tell. Links to
     folders are followed, each folder once.
     """
-    excluded = [os.path.abspath(os.path.expanduser(pattern)) for pattern in source.exclude]
-    left_out = {os.path.realpath(path) for pattern in excluded for path in _matches(pattern)}
+    left_out = _left_out(source.exclude)
     found: dict[str, InputFile] = {}
     for pattern in source.paths:
-        for path in _expand(pattern, source.format):
-            real = os.path.realpath(path)
+        for file in _files(pattern, source):
+            real = file.path if is_url(file.path) else os.path.realpath(file.path)
             if not _is_below(real, left_out):
-                found.setdefault(real, _input_file(path, source.format))
+                found.setdefault(real, file)
     if not found:
-        raise DataError(
-            f"no files are left of {', '.join(source.paths)}: exclude={list(source.exclude)} takes them all"
-        )
+        paths, exclude = (list(map(shown_place, each)) for each in (source.paths, source.exclude))
+        raise DataError(f"no files are left of {', '.join(paths)}: exclude={exclude} takes them all")
     return list(found.values())
 
 
-def file_sha256(path: str) -> str:
-    """Digest of a file's content, in hex. Raises ``DataError`` if it can't be read, or is there no more."""
+def open_file(file: InputFile) -> BinaryIO:
+    """The bytes of ``file`` as they lie on the disk, or at its URL. Raises ``DataError`` if they can't be had."""
+    return _open(file.path, file.size)
+
+
+def current_stamp(file: InputFile) -> str | None:
+    """The stamp that ``file`` has now. Raises ``DataError`` if it is there no more."""
+    if is_url(file.path):
+        return remote_stamp(file.path)
     try:
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return _stamp(os.stat(file.path))
+    except OSError as fault:
+        _unreadable(file.path, fault)
+
+
+def file_sha256(path: str) -> str:
+    """Digest of the content at a path or URL, in hex. Raises ``DataError`` if it can't be read, or is there no more."""
+    digest = hashlib.sha256()
+    with _open(path, 0) as stream:
+        try:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+        except OSError as fault:
+            _unreadable(path, fault)
+    return digest.hexdigest()
+
+
+def _open(path: str, size: int) -> BinaryIO:
+    if is_url(path):
+        return open_remote(path, size)
+    try:
+        return open(path, "rb")
     except OSError as fault:
         _unreadable(path, fault)
 
 
-def _expand(pattern: str, format: FileFormat | None) -> list[str]:
+def _stamp(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns}-{status.st_ino}-{status.st_size}"
+
+
+def _left_out(patterns: tuple[str, ...]) -> set[str]:
+    here = [os.path.abspath(os.path.expanduser(pattern)) for pattern in patterns if not is_url(pattern)]
+    remote = [pattern for pattern in patterns if is_url(pattern)]
+    found = {os.path.realpath(path) for pattern in here for path in _matches(pattern)}
+    return found | {file.url for pattern in remote for file in remote_files(pattern)}
+
+
+def _files(pattern: str, source: FileSource) -> list[InputFile]:
+    if not is_url(pattern):
+        return [_input_file(path, source) for path in _expand(pattern, source)]
+    found = remote_files(pattern)
+    if not found:
+        raise DataError(
+            f"{shown_place(pattern)!r} matches no file: check the address; a folder is named as it is, "
+            "a glob has *, as in s3://bucket/data/*.jsonl"
+        )
+    if is_folder(pattern):
+        known = [file for file in found if source.format or split_suffixes(file.url)[0]]
+        if not known:
+            _no_known_suffix(shown_place(pattern), source)
+        found = known
+    return [_remote_input_file(file, source) for file in found]
+
+
+def _no_known_suffix(folder: str, source: FileSource) -> NoReturn:
+    raise DataError(
+        f"the folder {folder} has no file with a known suffix ({', '.join(FORMAT_BY_SUFFIX)}): "
+        f"say {source.text_option} if each of its files is one document, or give a glob"
+    )
+
+
+def _expand(pattern: str, source: FileSource) -> list[str]:
     absolute = os.path.abspath(os.path.expanduser(pattern))
     if os.path.isdir(absolute):
-        below = sorted(_files_below(absolute), key=os.fsencode)
-        if known := [path for path in below if format or split_suffixes(path)[0]]:
+        below = sorted(files_below(absolute), key=os.fsencode)
+        if known := [path for path in below if source.format or split_suffixes(path)[0]]:
             return known
-        raise DataError(
-            f"the folder {absolute} has no file with a known suffix ({', '.join(FORMAT_BY_SUFFIX)}): "
-            "give a glob, and files(..., format='text') if each file is one document"
-        )
+        _no_known_suffix(absolute, source)
     found = _matches(absolute)
     if matches := [path for path in found if not os.path.isdir(path)]:
         return matches
@@ -101,7 +172,9 @@ def _globbed(pattern: str) -> set[str]:
     return {path for folder in folders for path in _globbed(os.path.join(glob.escape(folder), below))}
 
 
-def _files_below(folder: str) -> Iterator[str]:
+def files_below(folder: str) -> Iterator[str]:
+    """The paths of all files in ``folder`` and the folders within, but for what is hidden. ``DataError`` if one can't
+    be listed."""
     yield from (os.path.join(parent, name) for parent, names in _walk(folder) for name in names)
 
 
@@ -145,14 +218,31 @@ def _nearest(absolute: str) -> str:
     return f"the folder {parent} exists, {looked_for!r} is not in it{hint}"
 
 
-def _input_file(path: str, format: FileFormat | None) -> InputFile:
+def _chosen(path: str, source: FileSource) -> tuple[FileFormat, str | None]:
     by_suffix, compression = split_suffixes(path)
-    chosen = format or by_suffix
+    chosen = source.format or by_suffix
     if chosen is None:
         raise ConfigurationError(
-            f"{path}: its suffix names no format ({', '.join(FORMAT_BY_SUFFIX)}, plain or .gz .zst .bz2 .xz): "
-            "say it with files(..., format='text'), or leave the file out with exclude="
+            f"{shown_place(path)}: its suffix names no format ({', '.join(FORMAT_BY_SUFFIX)}, plain or .gz .zst .bz2 "
+            f".xz): say {source.text_option} if it is one document, or leave the file out with "
+            "exclude="
         )
+    if chosen in COLUMNAR and compression:
+        raise ConfigurationError(
+            f"{shown_place(path)}: a {chosen} file compresses within itself, and is not read through {compression}: "
+            "unpack it, or leave it out with exclude="
+        )
+    return chosen, compression
+
+
+def _remote_input_file(file: RemoteFile, source: FileSource) -> InputFile:
+    name = shown_place(file.url)
+    chosen, compression = _chosen(file.url, source)
+    return InputFile(path=file.url, name=name, format=chosen, compression=compression, size=file.size, stamp=file.stamp)
+
+
+def _input_file(path: str, source: FileSource) -> InputFile:
+    chosen, compression = _chosen(path, source)
     _check_name(path)
     try:
         status = os.stat(path)
@@ -164,7 +254,9 @@ def _input_file(path: str, format: FileFormat | None) -> InputFile:
         _unreadable(path, fault)
     if not stat.S_ISREG(status.st_mode):
         raise DataError(f"{_shown(path)} is a pipe or device, which can't be read twice: write it to a file first")
-    return InputFile(path=path, name=path, format=chosen, compression=compression, size=status.st_size)
+    return InputFile(
+        path=path, name=path, format=chosen, compression=compression, size=status.st_size, stamp=_stamp(status)
+    )
 
 
 def _may_list(folder: str) -> bool:

@@ -11,15 +11,16 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from marin.errors import ConfigurationError
-from marin.execution.progress import report
-from marin.processing.hub import fetch, list_files, open_repository
-from marin.processing.input_files import InputFile, input_files
+from marin.execution.redaction import shown_place
+from marin.processing.download_hub import fetch_all
+from marin.processing.hub import PARTIALS, list_files, open_repository
+from marin.processing.input_files import InputFile, files_below, input_files
 from marin.processing.near import near_names
-from marin.processing.sources import FileSource, HubSource, Source, split_suffixes
+from marin.processing.sources import FileFormat, FileSource, HubSource, Source, is_url, split_suffixes
 
 DOWNLOADS = "downloads"
 _SPLIT_WORDS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
-_FORMAT_PREFERENCE = ("parquet", "jsonl", "json", "text")
+_FORMAT_PREFERENCE = ("parquet", "arrow", "jsonl", "json", "csv", "text")
 _NOT_DATA = re.compile(r"(^|/)(\.|README|LICENSE|dataset_infos?\.json)", re.IGNORECASE)
 
 
@@ -54,8 +55,10 @@ def open_inputs(source: Source, *, scratch: str) -> Generator[Inputs, None, None
     the files that it finds there.
     """
     if isinstance(source, FileSource):
-        paths = [os.path.abspath(os.path.expanduser(path)) for path in source.paths]
-        yield Inputs(files=tuple(input_files(source)), description=", ".join(paths))
+        paths = [
+            shown_place(path) if is_url(path) else os.path.abspath(os.path.expanduser(path)) for path in source.paths
+        ]
+        yield Inputs(files=tuple(input_files(_with_its_split(source))), description=", ".join(paths))
         return
     folder = os.path.join(scratch, DOWNLOADS, hashlib.sha256(repr(source).encode()).hexdigest()[:16])
     yield _download(source, folder)
@@ -73,19 +76,48 @@ def choose_files(names: list[str], source: HubSource) -> list[str]:
     >>> choose_files(["README.md", "data/train-0.parquet", "data/test-0.parquet"], HubSource(repository="a/b"))
     ['data/train-0.parquet']
     """
-    inside = [name for name in names if not _NOT_DATA.search(name)]
-    if source.subset is not None:
-        inside = [name for name in inside if source.subset in name.split("/")[:-1]]
-    data = [name for name in inside if split_suffixes(name)[0] is not None]
-    for format in _FORMAT_PREFERENCE:
-        if chosen := [name for name in data if split_suffixes(name)[0] == format and _split_of(name) == source.split]:
-            return sorted(chosen)
-    shown = ", ".join(sorted(data)[:10]) or "none"
+    data, chosen = _of_split(names, source.split, source.subset)
+    if chosen:
+        return chosen
     raise ConfigurationError(
-        f"{source.repository} has no data file of split {source.split!r}"
-        f"{f' and subset {source.subset!r}' if source.subset else ''}; its data files: {shown}. "
+        f"{source.repository} {_none_of(data, source.split, source.subset)}. "
         "Choose with hf(..., subset=, split=), or download them and give their path"
     )
+
+
+def _with_its_split(source: FileSource) -> FileSource:
+    """``source`` with the files of its split, where it has one, in place of their folder."""
+    if source.split is None:
+        return source
+    [folder] = source.paths
+    names = [os.path.relpath(path, folder).replace(os.sep, "/") for path in files_below(folder)]
+    data, chosen = _of_split(names, source.split, source.subset, source.format)
+    if chosen:
+        return replace(source, paths=tuple(os.path.join(folder, name) for name in chosen))
+    raise ConfigurationError(
+        f"{shown_place(folder)} {_none_of(data, source.split, source.subset)}. Choose with split= and subset=, or with "
+        "glob='data/*.jsonl'"
+    )
+
+
+def _of_split(
+    names: list[str], split: str, subset: str | None, format: FileFormat | None = None
+) -> tuple[list[str], list[str]]:
+    """The data files among ``names``, and those to read. ``format``: what all of them are, whatever they are called."""
+    inside = [name for name in names if not _NOT_DATA.search(name)]
+    if subset is not None:
+        inside = [name for name in inside if subset in name.split("/")[:-1]]
+    data = sorted(name for name in inside if format is not None or split_suffixes(name)[0] is not None)
+    ours = [name for name in data if _split_of(name) == split]
+    if format is not None:
+        return data, ours
+    found = [[name for name in ours if split_suffixes(name)[0] == each] for each in _FORMAT_PREFERENCE]
+    return data, next((names for names in found if names), [])
+
+
+def _none_of(data: list[str], split: str, subset: str | None) -> str:
+    shown = ", ".join(data[:10]) or "none"
+    return f"has no data file of split {split!r}{f' and subset {subset!r}' if subset else ''}; its data files: {shown}"
 
 
 def _split_of(name: str) -> str:
@@ -98,11 +130,12 @@ def _download(source: HubSource, folder: str) -> Inputs:
     repository = open_repository(source.repository, "dataset", source.revision, memory=memory, called=_called(source))
     present = {file.name: file for file in list_files(repository)}
     names = choose_files(list(present), source)
+    root = os.path.join(folder, "files")
+    os.makedirs(root, exist_ok=True)
+    fetch_all(repository, [present[name] for name in names], root, os.path.join(folder, PARTIALS))
     found = list[InputFile]()
-    for number, name in enumerate(names):
-        report(number, len(names), "files", f"downloading {name}")
-        path = fetch(repository, present[name], os.path.join(folder, "files"))
-        [file] = input_files(FileSource(paths=(path,)))
+    for name in names:
+        [file] = input_files(FileSource(paths=(os.path.join(root, name),)))
         found.append(replace(file, name=f"{repository.url}/{name}"))
     return Inputs(files=tuple(found), description=repository.url)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -10,14 +11,19 @@ import msgspec
 
 from marin.errors import CheckpointError
 from marin.execution.artifact import Artifact
+from marin.processing.mixture.budget import ComponentBudget
 from marin.processing.tokenize.tokenize import TokenizerIdentity
-from marin.training.models.llama_config import LlamaConfig
+from marin.training.models.model import ModelConfig, restored_model
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
+
+ExportDtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
 PARAMS_FILE = "params.safetensors"
 SUMMARY_FILE = "checkpoint.json"
 METRICS_FILE = "metrics.jsonl"
+HF_FOLDER = "hf"
+TOKENIZER_FOLDER = "tokenizer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,25 +31,29 @@ class Evaluation:
     """How well a model predicts a text. ``loss`` is in nats per token; ``tokens`` is how many were predicted.
 
     ``bits_per_byte`` is comparable between tokenizers and with compressors: bits per UTF-8 byte of the text, the
-    end-of-text token of each document paid for and not counted as a byte.
+    end-of-text token of each document paid for and not counted as a byte. ``None`` where only some tokens of the text
+    are learned, such as the answers of chats.
     """
 
     loss: float
-    bits_per_byte: float
+    bits_per_byte: float | None
     tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Artifact):
-    """A trained model. Parameters and metrics lie at ``path``; ``marin.training.evaluate`` loads it.
+    """A trained model. Parameters and metrics lie at ``path``.
 
+    One that was imported has seen no tokens here: ``steps`` and ``tokens_seen`` are 0, and there are no metrics.
     ``validation`` and ``initial_validation`` are of all validation splits together, after and before the training;
     ``None`` without validation data.
     """
 
     fingerprint_name: ClassVar[str] = "marin.Checkpoint"
 
-    model: LlamaConfig
+    model: dict[str, Any]
+    """The fields of ``config``."""
+    model_class: str = "marin.training.models.llama_config:LlamaConfig"
     vocab_size: int
     num_params: int
     tokenizer: TokenizerIdentity
@@ -54,19 +64,44 @@ class Checkpoint(Artifact):
     tokens_seen: int
     epochs: float
     """Passes over the training data, all data sets taken together."""
-    train_loss: float
-    """Of the last step's batch, in nats per token."""
+    train_loss: float | None
+    """Of the last batch that held something to learn, in nats per token."""
     initial_validation: Evaluation | None
     validation: Evaluation | None
+    params_sha256: str = ""
+    """Of ``params.safetensors``; empty: made before it was told."""
+    mixture_formula: int = 1
+    """The rule by which seed and step chose the batches."""
+    budget: tuple[ComponentBudget, ...] = ()
+    """What each data set gave."""
+    source: str | None = None
+    """Where the parameters come from, of a model that was imported."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model, as it was described. Raises ``ConfigurationError`` if its class can't be imported any more."""
+        return restored_model(self.model_class, self.model)
 
     @property
     def checkpoint_dir(self) -> str:
         """The folder of the parameters."""
         return self.path
 
+    @property
+    def hf_dir(self) -> str | None:
+        """The folder of the model as Hugging Face's files; ``None`` if it has none: ``marin export`` makes them."""
+        folder = os.path.join(self.path, HF_FOLDER)
+        return folder if os.path.isdir(folder) else None
+
+    def load_params(self) -> dict[str, Any]:
+        """The parameters: JAX arrays by name, nested, layers as a list."""
+        return importlib.import_module("marin.training.evaluate").load_params(self)
+
     def history(self) -> list[dict[str, Any]]:
         """Every line of ``metrics.jsonl``: one per step, and one per validation (those have ``validation_loss``)."""
         file = os.path.join(self.path, METRICS_FILE)
+        if not self.steps and not os.path.exists(file):
+            return []
         with open(file, "rb") as lines:
             return [msgspec.json.decode(line) for line in lines]
 
@@ -83,7 +118,7 @@ class Checkpoint(Artifact):
 
     def verify(self) -> None:
         """Raise ``CheckpointError`` unless the parameters and the metrics lie at ``path``."""
-        for name in (PARAMS_FILE, METRICS_FILE, SUMMARY_FILE):
+        for name in (PARAMS_FILE, SUMMARY_FILE, *((METRICS_FILE,) if self.steps else ())):
             file = os.path.join(self.path, name)
             if not os.path.isfile(file) or not os.path.getsize(file):
                 raise CheckpointError(f"{file} is missing or empty: the checkpoint is not whole; train it again")

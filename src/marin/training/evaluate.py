@@ -6,23 +6,25 @@ import functools
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 
 from marin.errors import DataError, TokenizerMismatchError
-from marin.processing.tokenize.cache import TokenCache
 from marin.processing.tokenize.manifest import VALIDATION
+from marin.processing.tokenize.open_stream import OpenSplit, open_split
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.training.arrays import load_arrays, tree_of
-from marin.training.checkpoint import PARAMS_FILE, Checkpoint, Evaluation, Precision
+from marin.training.checkpoint import PARAMS_FILE, Checkpoint, Evaluation
+from marin.training.compiling import compiler_options
 from marin.training.data import validation_batches
-from marin.training.models import llama
-from marin.training.models.llama import Params
-from marin.training.models.llama_config import LlamaConfig
-from marin.training.update import batch_loss, compute_dtype
+from marin.training.models.compute import Compute
+from marin.training.models.implementation import Params, implementation_of
+from marin.training.models.model import ModelConfig
+from marin.training.placement import Placement, make_placement
+from marin.training.update import LossSums, Rows, batch_loss, rows_of
 
-EvaluateBatch: TypeAlias = Callable[[Params, Any], tuple[jax.Array, jax.Array]]
+EvaluateBatch: TypeAlias = Callable[[Params, Rows], LossSums]
 
 BATCH_TOKENS = 16_384
 """Predicted at once. Does not change the result beyond rounding."""
@@ -38,54 +40,71 @@ def evaluate(checkpoint: Checkpoint, cache: TokenizedCache, split: str = VALIDAT
             f"{cache.path} was made by tokenizer {cache.tokenizer.location}, but {checkpoint.path} was trained with "
             f"{checkpoint.tokenizer.location}: tokenize the text with the checkpoint's tokenizer"
         )
-    reader = TokenCache.open(cache.path, split)
-    evaluate_batch = make_evaluate_batch(checkpoint.model, checkpoint.precision)
-    return evaluate_readers(evaluate_batch, load_params(checkpoint), [reader], seq_len=checkpoint.seq_len)
+    placement = make_placement(jax.devices()[:1], None, precision=checkpoint.precision)
+    evaluate_batch = make_evaluate_batch(checkpoint.config, placement.compute)
+    params = placement.arranged(load_params(checkpoint))
+    reader = open_split(cache, split)
+    [found] = evaluate_splits(evaluate_batch, params, [reader], seq_len=checkpoint.seq_len, placement=placement)
+    return found
 
 
 def load_params(checkpoint: Checkpoint) -> Params:
-    """The trained parameters, on JAX's default device."""
-    file, key = os.path.join(checkpoint.path, PARAMS_FILE), jax.random.key(0)
-    shapes = jax.eval_shape(
-        functools.partial(llama.init, config=checkpoint.model, vocab_size=checkpoint.vocab_size), key
-    )
+    """The trained parameters, on JAX's default device, layers as a list."""
+    file, config = os.path.join(checkpoint.path, PARAMS_FILE), checkpoint.config
+    init = implementation_of(config).init
+    shapes = jax.eval_shape(lambda key: init(key, config, checkpoint.vocab_size), jax.random.key(0))
     return jax.tree.map(jax.numpy.asarray, tree_of(load_arrays(file), shapes, origin=file))
 
 
-def make_evaluate_batch(model: LlamaConfig, precision: Precision) -> EvaluateBatch:
-    """The compiled function from parameters and a batch to the summed loss and the number of predicted tokens."""
-    dtype = compute_dtype(precision)
-
-    @functools.partial(jax.jit)
-    def evaluate_batch(params: Params, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return batch_loss(params, tokens, model, dtype, 0.0)
-
-    return evaluate_batch
+def make_evaluate_batch(config: ModelConfig, compute: Compute) -> EvaluateBatch:
+    """The compiled function from parameters and a batch to its summed loss."""
+    loss = functools.partial(batch_loss, config=config, compute=compute)
+    return jax.jit(loss, compiler_options=compiler_options(compute.device))
 
 
-def evaluate_readers(
+def evaluate_splits(
     evaluate_batch: EvaluateBatch,
     params: Params,
-    readers: Sequence[TokenCache],
+    splits: Sequence[OpenSplit],
     *,
     seq_len: int,
+    placement: Placement,
     between: Callable[[], None] = lambda: None,
-) -> Evaluation:
-    """All tokens of all ``readers`` together. ``between`` is called before each batch, and may raise to stop.
+) -> list[Evaluation]:
+    """Each split's own, in their order. ``between`` is called before each batch, and may raise to stop.
 
-    The loss is scaled from the predicted tokens (all but each reader's first) to all tokens, and then to bytes.
+    The loss of the predicted tokens (all but the first) is scaled to all tokens, and then to bytes; of a split that
+    masks some, it is not known how much text the others are.
     """
-    nats, predicted, tokens, text_bytes = 0.0, 0, 0, 0
-    for reader in readers:
-        if reader.num_tokens < 2 or not reader.text_bytes:
+    rows = -(-max(1, BATCH_TOKENS // seq_len) // placement.batch_parts) * placement.batch_parts
+    found = list[Evaluation]()
+    for split in splits:
+        if split.num_tokens < 2 or not split.text_bytes:
             raise DataError(
-                f"the {reader.split} split of {reader.path} has {reader.num_tokens} tokens, "
-                f"{reader.text_bytes} bytes of text: nothing can be predicted; hold out more text"
+                f"the {split.split} split of {split.path} has {split.num_tokens} tokens, "
+                f"{split.text_bytes} bytes of text: nothing can be predicted; hold out more text"
             )
-        for batch in validation_batches(reader, seq_len=seq_len, batch_size=max(1, BATCH_TOKENS // seq_len)):
+        nats, predicted = 0.0, 0
+        for batch in validation_batches(split, seq_len=seq_len, batch_size=rows):
             between()
-            total, count = evaluate_batch(params, batch)
-            nats, predicted = nats + float(total), predicted + int(count)
-        tokens, text_bytes = tokens + reader.num_tokens, text_bytes + reader.text_bytes
-    loss = nats / predicted
-    return Evaluation(loss=loss, bits_per_byte=loss * tokens / text_bytes / math.log(2), tokens=predicted)
+            sums = evaluate_batch(params, placement.put_rows(rows_of(batch)))
+            nats, predicted = nats + float(sums.nats), predicted + int(sums.learned)
+        if not predicted:
+            raise DataError(
+                f"the {split.split} split of {split.path} masks all its tokens: nothing is predicted; "
+                "validate on text whose loss mask leaves some"
+            )
+        is_masked = predicted < split.num_tokens - 1
+        bits = nats / predicted * split.num_tokens / split.text_bytes / math.log(2)
+        found.append(Evaluation(loss=nats / predicted, bits_per_byte=None if is_masked else bits, tokens=predicted))
+    return found
+
+
+def together(evaluations: Sequence[Evaluation], splits: Sequence[OpenSplit]) -> Evaluation:
+    """All tokens of all splits as one text."""
+    predicted = sum(each.tokens for each in evaluations)
+    loss = sum(each.loss * each.tokens for each in evaluations) / predicted
+    known = [each.bits_per_byte for each in evaluations if each.bits_per_byte is not None]
+    text_bytes = [split.text_bytes for split in splits]
+    bits = sum(rate * size for rate, size in zip(known, text_bytes, strict=False)) / sum(text_bytes)
+    return Evaluation(loss=loss, bits_per_byte=bits if len(known) == len(splits) else None, tokens=predicted)

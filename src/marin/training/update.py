@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import optax
 
-from marin.training.checkpoint import Precision
+from marin.processing.mixture.windows import Batch
+from marin.training.compiling import compiler_options
 from marin.training.loss import MASKED, next_token_loss
-from marin.training.models import llama
-from marin.training.models.llama import Params
-from marin.training.models.llama_config import LlamaConfig
-from marin.training.optimizers import AdamConfig
+from marin.training.models.compute import Compute
+from marin.training.models.implementation import Params, implementation_of, partition_of
+from marin.training.models.inputs import Inputs
+from marin.training.models.model import ModelConfig
+from marin.training.optimizer_rules import transformation_of
+from marin.training.optimizers import OptimizerConfig
+from marin.training.placement import Placement
 
 Array = jax.Array
+
+
+class Rows(NamedTuple):
+    """The arrays of a batch, on host or devices; shapes as of ``Batch``. ``None``: all are learned, one segment."""
+
+    tokens: Any
+    loss_mask: Any = None
+    segment_ids: Any = None
+    positions: Any = None
 
 
 class TrainState(NamedTuple):
@@ -28,36 +39,50 @@ class TrainState(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What one step measured; ``finite`` is false if its update was not applied because a number was not."""
+    """What one step measured. ``finite`` is false if its update was not applied because a number was not.
+
+    ``loss`` is the mean cross-entropy of the ``learned`` targets, in nats; without any it means nothing.
+    """
 
     loss: Array
     gradient_norm: Array
     finite: Array
+    learned: Array
+    wishes: Array | None = None
+    """What the hosts want, if there are several: of each number the largest."""
 
 
-Update: TypeAlias = Callable[[TrainState, Any, Any], tuple[TrainState, Measured]]
+class LossSums(NamedTuple):
+    """Sums over the learned targets: what training lowers, the cross-entropy alone, and how many there are."""
+
+    lowered: Array
+    nats: Array
+    learned: Array
 
 
-def compute_dtype(precision: Precision) -> jnp.dtype:
-    """What the operands of matrix products are cast to."""
-    return jnp.dtype(precision)
+class Update(Protocol):
+    """From the state, a batch and the learning rate to the next state. It consumes the state."""
+
+    def __call__(
+        self, state: TrainState, rows: Rows, learning_rate: Any, wishes: Any = None, /
+    ) -> tuple[TrainState, Measured]:
+        """``wishes`` are those of all hosts, if there are several."""
+        ...
 
 
-def batch_loss(
-    params: Params, tokens: Array, model: LlamaConfig, dtype: jnp.dtype, z_loss: float
-) -> tuple[Array, Array]:
-    """Sum of the loss over the predicted tokens of a batch, and how many they are. ``tokens: [batch, seq + 1]``."""
-    hidden = llama.hidden_states(params, jnp.maximum(tokens[:, :-1], 0), model, dtype)
-    targets = tokens[:, 1:].reshape(-1)
-    total = next_token_loss(hidden.reshape(targets.size, -1), llama.head(params), targets, dtype=dtype, z_loss=z_loss)
-    return total, jnp.sum(targets != MASKED)
+def rows_of(batch: Batch) -> Rows:
+    """The arrays of ``batch``."""
+    return Rows(batch.tokens, batch.loss_mask, batch.segment_ids, batch.positions)
 
 
-def make_optimizer(config: AdamConfig) -> optax.GradientTransformation:
-    """Clipping, Adam and decoupled weight decay; the learning rate is applied by ``make_update``."""
-    clip = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
-    adam = optax.scale_by_adam(b1=config.betas[0], b2=config.betas[1], eps=config.eps)
-    return optax.chain(*clip, adam, optax.add_decayed_weights(config.weight_decay, mask=decays))
+def batch_loss(params: Params, rows: Rows, config: ModelConfig, compute: Compute, z_loss: float = 0.0) -> LossSums:
+    """The loss of a batch of ``[batch, seq + 1]`` tokens: of each that is learned, from those before it."""
+    model = implementation_of(config)
+    inputs = Inputs(rows.tokens[:, :-1], rows.positions, rows.segment_ids)
+    hidden = model.hidden_states(params, inputs, config, compute)
+    targets = rows.tokens[:, 1:] if rows.loss_mask is None else jnp.where(rows.loss_mask, rows.tokens[:, 1:], MASKED)
+    lowered, nats = next_token_loss(hidden, model.head(params), targets, compute=compute, z_loss=z_loss)
+    return LossSums(lowered, nats, jnp.sum(targets != MASKED))
 
 
 def global_norm(tree: Any) -> Array:
@@ -65,42 +90,74 @@ def global_norm(tree: Any) -> Array:
     return jnp.sqrt(sum((jnp.sum(jnp.square(array)) for array in jax.tree.leaves(tree)), start=jnp.zeros(())))
 
 
-def decays(params: Params) -> Any:
-    """Which parameters decay: matrices, of rank two or more."""
-
-    def decays_one(array: Array) -> bool:
-        return array.ndim >= 2
-
-    return jax.tree.map(decays_one, params)
-
-
-def new_state(model: LlamaConfig, optimizer: AdamConfig, *, vocab_size: int, seed: int) -> TrainState:
-    """The state before the first step."""
+def new_state(
+    config: ModelConfig, optimizer: OptimizerConfig, *, vocab_size: int, seed: int, placement: Placement
+) -> TrainState:
+    """The state before the first step, on its devices. The same seed gives the same bits on any of them."""
+    model = implementation_of(config)
 
     def make(key: Array) -> TrainState:
-        params = llama.init(key, model, vocab_size)
-        return TrainState(params, make_optimizer(optimizer).init(params))
+        params = placement.arranged(model.init(key, config, vocab_size))
+        return TrainState(params, transformation_of(optimizer).init(params))
 
-    return jax.jit(make)(jax.random.key(seed))
+    key = jax.random.key(seed)
+    shardings = placement.shardings(jax.eval_shape(make, key), partition_of(model))
+    return jax.jit(make, out_shardings=shardings, compiler_options=compiler_options(placement.device))(key)
 
 
-def make_update(model: LlamaConfig, optimizer: AdamConfig, *, precision: Precision, z_loss: float) -> Update:
-    """The function ``update(state, tokens, learning_rate)``. It consumes ``state`` and gives the next one.
+def make_update(
+    config: ModelConfig,
+    optimizer: OptimizerConfig,
+    *,
+    state: TrainState,
+    placement: Placement,
+    z_loss: float = 0.0,
+    grad_accumulation: int = 1,
+) -> Update:
+    """The function of one step, for states that are laid out as ``state``.
 
-    If the loss or a gradient is not finite, the state stays as it was.
+    With ``grad_accumulation`` the batch is computed in so many pieces, one after the other, for less memory; the
+    gradient is that of the whole batch. If the loss or a gradient is not finite, the state stays as it was.
     """
-    transformation, dtype = make_optimizer(optimizer), compute_dtype(precision)
+    transformation, compute = transformation_of(optimizer), placement.compute
 
-    def mean_loss(params: Params, tokens: Array) -> Array:
-        total, count = batch_loss(params, tokens, model, dtype, z_loss)
-        return total / count
+    def summed_loss(params: Params, rows: Rows) -> tuple[Array, LossSums]:
+        sums = batch_loss(params, rows, config, compute, z_loss)
+        return sums.lowered, sums
 
-    @functools.partial(jax.jit, donate_argnums=0)
-    def update(state: TrainState, tokens: Array, learning_rate: Array) -> tuple[TrainState, Measured]:
-        loss, gradient = jax.value_and_grad(mean_loss)(state.params, tokens)
+    def mean_loss(params: Params, rows: Rows) -> tuple[Array, LossSums]:
+        sums = batch_loss(params, rows, config, compute, z_loss)
+        return sums.lowered / jnp.maximum(sums.learned, 1), sums  # a batch may hold nothing that is learned
+
+    def gradient_of(params: Params, rows: Rows) -> tuple[Params, LossSums]:
+        if grad_accumulation == 1:
+            return jax.grad(mean_loss, has_aux=True)(params, rows)
+
+        def add(carry: tuple[Params, LossSums], piece: Rows) -> tuple[tuple[Params, LossSums], None]:
+            return jax.tree.map(jnp.add, carry, jax.grad(summed_loss, has_aux=True)(params, piece)), None
+
+        start = jax.tree.map(jnp.zeros_like, params), LossSums(jnp.zeros(()), jnp.zeros(()), jnp.zeros((), jnp.int32))
+        pieces = jax.tree.map(lambda array: _pieces(array, grad_accumulation, placement), rows)
+        (gradient, sums), _ = jax.lax.scan(add, start, pieces)
+        count = jnp.maximum(sums.learned, 1)
+        return jax.tree.map(lambda array: array / count, gradient), sums
+
+    @functools.partial(
+        jax.jit,
+        donate_argnums=0,
+        compiler_options=compiler_options(placement.device),
+        # What comes back is laid out as what went in; the compiler would choose otherwise.
+        out_shardings=(jax.tree.map(lambda array: array.sharding, state), None),
+    )
+    def update(
+        state: TrainState, rows: Rows, learning_rate: Array, wishes: Array | None = None
+    ) -> tuple[TrainState, Measured]:
+        gradient, sums = gradient_of(state.params, rows)
         norm = global_norm(gradient)
-        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         directions, optimizer_state = transformation.update(gradient, state.optimizer, state.params)
+        # The directions too: the rule, and the rate, may be the author's own.
+        step_size = learning_rate * global_norm(directions)
+        finite = jnp.isfinite(sums.lowered) & jnp.isfinite(norm) & jnp.isfinite(step_size)
 
         def moved(array: Array, direction: Array) -> Array:
             return array - learning_rate * direction
@@ -109,6 +166,16 @@ def make_update(model: LlamaConfig, optimizer: AdamConfig, *, precision: Precisi
             return jnp.where(finite, new, old)
 
         proposed = TrainState(jax.tree.map(moved, state.params, directions), optimizer_state)
-        return jax.tree.map(kept, proposed, state), Measured(loss, norm, finite)
+        loss = sums.nats / jnp.maximum(sums.learned, 1)
+        answer = None if wishes is None else placement.largest_wish(wishes)
+        return jax.tree.map(kept, proposed, state), Measured(loss, norm, finite, sums.learned, answer)
 
     return update
+
+
+def _pieces(array: Array, count: int, placement: Placement) -> Array:
+    """``[batch, ...] -> [count, batch / count, ...]``, each piece spread over the devices as the whole is."""
+    parts = placement.batch_parts
+    cut = array.reshape(parts, count, -1, *array.shape[1:]).swapaxes(0, 1)
+    pieces = cut.reshape(count, -1, *array.shape[1:])
+    return placement.compute.activations(pieces, None, "batch", *(None for _ in array.shape[1:]))

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -20,15 +21,18 @@ import tokenizers
 from marin.errors import BadRecordError, ConfigurationError, DataError, StorageFullError
 from marin.execution.artifact import at_path
 from marin.execution.progress import Progress, progress_sink
+from marin.processing.bad_records import BadRecords
 from marin.processing.documents import Document, is_held_out, read_documents
-from marin.processing.input_files import InputFile
+from marin.processing.pieces import Piece
 from marin.processing.sources import files
-from marin.processing.tokenize import build
+from marin.processing.tokenize import build, examples, work
 from marin.processing.tokenize.build import tokenize
-from marin.processing.tokenize.cache import TokenCache
+from marin.processing.tokenize.cache import TokenCache, check_cache
 from marin.processing.tokenize.encoder import load_encoder
-from marin.processing.tokenize.manifest import read_manifest
+from marin.processing.tokenize.manifest import PartRecord, read_manifest
+from marin.processing.tokenize.parts import Part
 from marin.processing.tokenize.tokenize import TokenizeConfig
+from marin.processing.tokenize.work import Job
 from tests.processing.tokenize.small import (
     BYTES,
     POEMS,
@@ -98,6 +102,19 @@ def test_empty_documents_are_counted_and_left_out(tmp_path: Path):
     assert (made.splits["train"].documents, made.splits["train"].empty_documents) == (2, 2)
 
 
+@pytest.mark.parametrize("large_bytes", [1, 1000])
+def test_bytes_of_a_text_without_ids_are_not_counted_as_those_of_the_cache(
+    tmp_path: Path, large_bytes: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(work, "LARGE_BYTES", large_bytes)
+    removes_x = {"type": "Replace", "pattern": {"String": "x"}, "content": ""}
+    tokenizer = vocabulary_file(tmp_path, normalizer=removes_x)
+    poems = write_poems(tmp_path / "poems.jsonl", ["xxx", "ab", "xx"])
+    made = tokenize(config(tmp_path / "out", poems, tokenizer=tokenizer, special_tokens="none"))
+    split = made.splits["train"]
+    assert (split.documents, split.empty_documents, split.text_bytes) == (1, 2, 2)
+
+
 def test_one_byte_of_text_is_a_cache_of_two_tokens(tmp_path: Path):
     made = tokenize(config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl", ["x"])))
     assert (made.num_train_tokens, made.splits["train"].text_bytes) == (2, 1)
@@ -118,7 +135,7 @@ def test_no_documents_are_a_clear_error_and_no_cache(tmp_path: Path, poems: list
 def test_a_bad_record_stops_the_step_with_file_line_and_byte(tmp_path: Path):
     path = write_poems(tmp_path / "poems.jsonl")
     path.write_text(path.read_text() + '{"text": null}\n')
-    with pytest.raises(BadRecordError, match=rf"poems\.jsonl, line {len(POEMS) + 1}, byte \d+: 'text' is null"):
+    with pytest.raises(BadRecordError, match=rf"poems\.jsonl, line {len(POEMS) + 1}, byte \d+: null: expected text"):
         tokenize(config(tmp_path / "out", path))
 
 
@@ -159,13 +176,13 @@ def test_an_empty_validation_file_is_named(tmp_path: Path):
 def test_a_file_that_vanishes_before_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     first, second = (write_poems(tmp_path / name) for name in ("a.jsonl", "b.jsonl"))
 
-    def read_and_remove(file: InputFile, text_key: str) -> Iterator[Document]:
+    def read_and_remove(piece: Piece, text_key: str, bad: BadRecords) -> Iterator[Document]:
         second.unlink(missing_ok=True)
-        return read_documents(file, text_key)
+        return read_documents(piece, text_key, bad)
 
-    monkeypatch.setattr(build, "read_documents", read_and_remove)
+    monkeypatch.setattr(examples, "read_documents", read_and_remove)
     with pytest.raises(DataError, match=r"b\.jsonl is there no more: run again when nobody changes the folder"):
-        tokenize(config(tmp_path / "out", files(first, second), part_bytes=1))
+        tokenize(config(tmp_path / "out", files(first, second), part_bytes=300))
 
 
 @pytest.mark.parametrize("name", ["a b.jsonl", "Veilchen 東京.jsonl", "two\nlines.jsonl", "a'b\".jsonl", "-x.jsonl"])
@@ -198,16 +215,26 @@ def test_validation_files_are_left_out_of_training(tmp_path: Path):
         tokenize(config(tmp_path / "none", everything, validation=everything))
 
 
+def test_a_validation_file_that_is_a_hard_link_of_a_training_file_is_left_out_of_training(tmp_path: Path):
+    for name in ("a", "b"):
+        write_poems(tmp_path / f"{name}.jsonl", [name])
+    (tmp_path / "held").mkdir()
+    os.link(tmp_path / "b.jsonl", tmp_path / "held/other.jsonl")
+    asked = config(tmp_path / "out", files(tmp_path / "*.jsonl"), validation=files(tmp_path / "held"))
+    tokenize(asked)
+    assert (decoded(asked), decoded(asked, "validation")) == (["a"], ["b"])
+
+
 def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write_poems(tmp_path / "poems.jsonl")
 
-    class Meddler(build.ShardWriter):
+    class Meddler(work.ShardWriter):
         def close(self):
             with path.open("a") as stream:
                 stream.write('{"text": "late"}\n')
             return super().close()
 
-    monkeypatch.setattr(build, "ShardWriter", Meddler)
+    monkeypatch.setattr(work, "ShardWriter", Meddler)
     with pytest.raises(DataError, match=r"poems\.jsonl changed while it was read"):
         tokenize(config(tmp_path / "out", path))
 
@@ -243,7 +270,7 @@ def wait_for(condition: str, root: Path, child: subprocess.Popen[bytes]) -> None
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("moment", ["parts/part-00002.json", "train/part-0000[2-9].arrow.tmp", "tokenizer.json"])
+@pytest.mark.parametrize("moment", ["parts/part-00002.json", "train/part-0000[2-9].arrow.tmp", "manifest.json"])
 def test_a_killed_step_is_finished_with_the_same_bytes_and_its_parts_are_not_redone(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -259,8 +286,13 @@ def test_a_killed_step_is_finished_with_the_same_bytes_and_its_parts_are_not_red
     if (tmp_path / "out/manifest.json").exists():
         finished = len(read_manifest(asked.output_path).parts)
     redone: list[int] = []
-    build_part = build._build_part
-    monkeypatch.setattr(build, "_build_part", lambda part, *rest: redone.append(part.number) or build_part(part, *rest))
+    make_part = build.make_part
+
+    def counted(job: Job, part: Part, *rest: Any, **more: Any) -> PartRecord:
+        redone.append(part.number)
+        return make_part(job, part, *rest, **more)
+
+    monkeypatch.setattr(build, "make_part", counted)
     again = tokenize(asked)
     monkeypatch.undo()
     fresh = tokenize(dataclasses.replace(asked, output_path=str(tmp_path / "fresh")))
@@ -284,7 +316,7 @@ def test_a_part_of_an_earlier_attempt_is_used_only_if_nothing_differs(
 ):
     for name in ("a", "b", "c"):
         write_poems(tmp_path / f"{name}.jsonl", [*POEMS, name])
-    asked = config(tmp_path / "out", files(tmp_path / "*.jsonl"), part_bytes=1)
+    asked = config(tmp_path / "out", files(tmp_path / "*.jsonl"), part_bytes=300)
     finish_but_for_the_manifest(asked, monkeypatch)
     match change:
         case "input":
@@ -307,7 +339,7 @@ def test_a_part_of_an_earlier_attempt_is_used_only_if_nothing_differs(
 
 
 def test_a_part_that_was_damaged_on_the_disk_is_told_and_made_anew_by_the_next_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     asked = config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl"))
     finish_but_for_the_manifest(asked, monkeypatch)
@@ -316,15 +348,46 @@ def test_a_part_that_was_damaged_on_the_disk_is_told_and_made_anew_by_the_next_a
     [(offset, _)] = json.loads((tmp_path / "out/parts/part-00000.json").read_bytes())["shards"][0]["token_ranges"]
     data[offset] ^= 1
     shard.write_bytes(data)
-    with pytest.raises(DataError, match=r"part-00000\.arrow is damaged.*build it again"):
-        tokenize(asked)
     assert tokenize(asked) == tokenize(dataclasses.replace(asked, output_path=str(tmp_path / "fresh")))
+    assert "part-00000.arrow is damaged: its content is not what its manifest says" in capsys.readouterr().err
+    check_cache(asked.output_path)
+
+
+def test_a_part_that_was_cut_short_by_a_sample_is_not_taken_for_the_whole(tmp_path: Path):
+    asked = config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl"))
+    assert tokenize(dataclasses.replace(asked, sample_count=1)).num_documents == 1
+    assert tokenize(asked).num_documents == len(POEMS)
+
+
+def test_a_template_that_adds_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    def told(name: str, **changes: Any) -> str:
+        tokenizer = vocabulary_file(tmp_path / name, **changes)
+        poems = write_poems(tmp_path / "poems.jsonl")
+        tokenize(config(tmp_path / f"{name}-out", poems, tokenizer=tokenizer, special_tokens="template"))
+        return capsys.readouterr().err
+
+    assert "post-processor of" in told("bare")
+    assert "adds nothing, so that nothing stands between documents; 'eos' would put" in told("again")
+    around = tokenizers.processors.TemplateProcessing(single="$A <s>", special_tokens=[("<s>", 1)])
+    processor = json.loads(around.__getstate__())
+    assert "adds nothing" not in told("around", post_processor=processor)
+
+
+def test_where_no_record_can_be_read_the_reasons_are_told(tmp_path: Path):
+    path = tmp_path / "poems.jsonl"
+    path.write_text('{"text": null}\n{}\n{"text": null}\n')
+    with pytest.raises(
+        DataError,
+        match=r"'train' has no documents: what there is in .*poems\.jsonl can't be read: 2 null \(such as .*, line 1, "
+        r".*1 missing key \(such as .*poems\.jsonl, line 2",
+    ):
+        tokenize(config(tmp_path / "out", path, on_bad_record="skip", max_bad_fraction=1))
 
 
 def test_an_attempt_after_the_manifest_redoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl"))
     made = tokenize(asked)
-    monkeypatch.setattr(build, "_build_part", None)
+    monkeypatch.setattr(build, "make_part", None)
     assert tokenize(asked) == made
 
 

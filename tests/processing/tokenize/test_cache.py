@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +19,14 @@ from marin.errors import (
     ArtifactTypeError,
     ConfigurationError,
     DataError,
+    RunError,
     TokenizerMismatchError,
 )
+from marin.execution import ArtifactStep, RunOptions, run
 from marin.execution.artifact import at_path
 from marin.execution.results import decode_result, encode_result
-from marin.processing.tokenize.cache import ShardWriter, TokenCache, check_cache, token_type
+from marin.experiment.data import tokenized
+from marin.processing.tokenize.cache import Chunk, ShardWriter, TokenCache, check_cache, token_type
 from marin.processing.tokenize.encoder import ByteEncoder
 from marin.processing.tokenize.manifest import Manifest, PartRecord, ShardRecord, read_manifest, write_manifest
 from marin.processing.tokenize.tokenize import TokenizedCache
@@ -277,3 +282,77 @@ def test_the_name_of_the_tokenizer_is_checked(tmp_path: Path):
 def test_a_folder_that_is_no_cache_is_not_adopted(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="holds no token cache"):
         TokenizedCache.from_source(str(tmp_path), {})
+
+
+class Zeros:
+    """An array that takes no memory."""
+
+    def __init__(self, length: int, dtype: str) -> None:
+        self._length, self.dtype = length, np.dtype(dtype)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, wanted: slice) -> Any:
+        return np.zeros(len(range(*wanted.indices(self._length))), self.dtype)
+
+
+def test_more_than_two_to_the_31_tokens_are_counted_and_found(tmp_path: Path):
+    write_cache(tmp_path)
+    length = 3 << 30
+    ends = np.array([0, 5, length - 3, length], np.int64)
+    chunks = [Chunk(cast("Any", Zeros(length, "uint16")), ends, cast("Any", Zeros(length, "uint8"))) for _ in range(3)]
+    cache = TokenCache(str(tmp_path), "train", read_manifest(str(tmp_path)), chunks)
+    assert (cache.num_tokens, cache.num_documents) == (3 * length, 9)
+    assert len(cache.tokens(2 * length - 4, 10)) == 10
+    assert cache.document_ends(2 * length - 4, 10).tolist() == [2 * length - 3, 2 * length, 2 * length + 5]
+    assert cache.windows(np.array([3 * length - 7, length + 1]), 7).shape == (2, 7)
+    assert cache.loss_mask(2 * length - 4, 10).tolist() == [False] * 10
+    assert cache.doc_ends[-1] == 3 * length
+    with pytest.raises(IndexError):
+        cache.tokens(3 * length - 2, 3)
+
+
+def test_of_a_copied_cache_with_its_record_the_cache_decides_what_config_may_say(tmp_path: Path):
+    (tmp_path / "poems.jsonl").write_text('{"text": "Roses are red."}\n')
+    options = RunOptions(prefix=str(tmp_path / "store"))
+    source = str(tmp_path / "poems.jsonl")
+    [made] = run(tokenized("tokenized/made", source=source, tokenizer="bytes", version="2026.07.01"), options=options)
+    shutil.copytree(made.path, tmp_path / "copy")
+
+    def adopted(version: str, **config: Any) -> TokenizedCache:
+        step = ArtifactStep.adopt(
+            name="tokenized/copy", version=version, source=str(tmp_path / "copy"), kind=TokenizedCache, config=config
+        )
+        return run(step, options=options)[0]
+
+    assert adopted("2026.07.01") == made
+    cache = adopted("2026.07.02", tokenizer="bytes", eos_token="", layout="marin")
+    assert (cache.tokenizer, cache.content_sha256, cache.splits) == (made.tokenizer, made.content_sha256, made.splits)
+    with pytest.raises(RunError, match=r"was made by bytes .*, config\['tokenizer'\] says org/other"):
+        adopted("2026.07.03", tokenizer="org/other")
+    with pytest.raises(RunError, match=r"was made with eos_token='', config\['eos_token'\] says '</s>': leave the"):
+        adopted("2026.07.03", eos_token="</s>")
+    with pytest.raises(RunError, match=r"config has no vocab_size; it may hold 'tokenizer', 'eos_token', 'layout'"):
+        adopted("2026.07.03", vocab_size=300)
+
+
+def test_a_cache_of_ours_is_looked_through_when_it_is_adopted(tmp_path: Path):
+    manifest = write_cache(tmp_path / "made", *SHARDS)
+    options = RunOptions(prefix=str(tmp_path / "store"))
+
+    def adopted(version: str) -> ArtifactStep[TokenizedCache]:
+        return ArtifactStep.adopt(
+            name="tokenized/made", version=version, source=str(tmp_path / "made"), kind=TokenizedCache
+        )
+
+    [cache] = run(adopted("2026.07.01"), options=options)
+    assert cache.tokens()[:].tolist() == STREAM
+    flip_a_token(tmp_path / "made/train/part-00000.arrow")
+    with pytest.raises(RunError, match=r"part-00000\.arrow is damaged: its content is not what its manifest says"):
+        run(adopted("2026.07.03"), options=options)
+    flip_a_token(tmp_path / "made/train/part-00000.arrow")
+    smaller = dataclasses.replace(ByteEncoder().identity, vocab_size=256)
+    write_manifest(str(tmp_path / "made"), dataclasses.replace(manifest, tokenizer=smaller))
+    with pytest.raises(RunError, match=r"token id 256 is not below the vocabulary size 256"):
+        run(adopted("2026.07.02"), options=options)

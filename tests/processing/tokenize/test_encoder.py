@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import tokenizers
@@ -13,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin.errors import ConfigurationError
-from marin.processing.tokenize.encoder import ByteEncoder, Encoder, HuggingFaceEncoder, load_encoder
-from marin.processing.tokenize.tokenizers import TokenizerSource
+from marin.processing.tokenize.encoder import ByteEncoder, Encoder, EncodingRules, HuggingFaceEncoder, load_encoder
+from marin.processing.tokenize.tokenizers import TokenizerSource, parse_tokenizer
 from tests.processing.tokenize.small import BYTES, POEMS, stdlib_files, vocabulary, vocabulary_file
 
 FILE = TokenizerSource(kind="file", location="tokenizer.json")
@@ -137,6 +139,12 @@ def test_a_vocabulary_that_declares_no_end_of_text_is_refused_with_the_way_out()
         HuggingFaceEncoder(words.to_str().encode(), source=FILE)
 
 
+def test_an_empty_vocabulary_is_refused():
+    empty = tokenizers.Tokenizer(tokenizers.models.BPE()).to_str().encode()
+    with pytest.raises(ConfigurationError, match=r"tokenizer tokenizer\.json has an empty vocabulary: choose another"):
+        HuggingFaceEncoder(empty, source=FILE, rules=EncodingRules(special_tokens="none"))
+
+
 def test_a_file_that_is_absent_or_no_tokenizer_is_named(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"missing\.json can't be read \(No such file"):
         load_encoder(TokenizerSource(kind="file", location=str(tmp_path / "missing.json")))
@@ -146,6 +154,63 @@ def test_a_file_that_is_absent_or_no_tokenizer_is_named(tmp_path: Path):
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=r"a\.json is not a tokenizer\.json"):
         load_encoder(TokenizerSource(kind="file", location=str(tmp_path / "a.json")))
+
+
+def test_a_tokenizer_is_read_from_a_url_with_what_lies_beside_it(tmp_path: Path):
+    files = fsspec.filesystem("memory")
+    data = Path(vocabulary_file(tmp_path).location).read_bytes()
+    files.pipe("memory://tokenizers/a/tokenizer.json", data)
+    files.pipe("memory://tokenizers/a/tokenizer_config.json", b'{"eos_token": "<s>", "chat_template": "..."}')
+    for place in ("memory://tokenizers/a/tokenizer.json", "memory://tokenizers/a", "memory://tokenizers/a/"):
+        encoder = load_encoder(parse_tokenizer(place))
+        assert isinstance(encoder, HuggingFaceEncoder)
+        assert (encoder.file, encoder.identity.eos_token, encoder.chat_template) == (data, "<s>", "...")
+    with pytest.raises(ConfigurationError, match=r"memory://none/tokenizer\.json is not there"):
+        load_encoder(parse_tokenizer("memory://none"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "around"),
+    [
+        (EncodingRules(), ([], [0])),
+        (EncodingRules(special_tokens="bos_eos"), ([1], [0])),
+        (EncodingRules(special_tokens="bos_eos", bos_token="<|endoftext|>", eos_token="<s>"), ([0], [1])),
+        (EncodingRules(special_tokens="none"), ([], [])),
+        (EncodingRules(special_tokens="template"), ([1, 0], [1])),
+    ],
+)
+def test_what_surrounds_a_document_is_what_was_asked_for(rules: EncodingRules, around: tuple[list[int], list[int]]):
+    tokenizer = tokenizers.Tokenizer.from_str(vocabulary())
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> <|endoftext|> $A <s>", special_tokens=[("<s>", 1), ("<|endoftext|>", 0)]
+    )
+    made = HuggingFaceEncoder(tokenizer.to_str().encode(), source=FILE, rules=rules)
+    bare = [tokenizer.encode(poem, add_special_tokens=False).ids for poem in ("x", "Roses", "")]
+    assert documents(made, ["x", "Roses", ""]) == [[*around[0], *ids, *around[1]] for ids in bare]
+    assert (list(made.framing.prefix), list(made.framing.suffix)) == around
+    if rules.special_tokens == "template":
+        assert documents(made, ["Roses"]) == [tokenizer.encode("Roses").ids]
+
+
+def test_special_strings_are_special_tokens_where_that_is_asked_for():
+    made = HuggingFaceEncoder(vocabulary().encode(), source=FILE, rules=EncodingRules(parse_special=True))
+    [ids] = documents(made, ["a<s>b"])
+    assert ids.count(1) == 1
+    plain = HuggingFaceEncoder(vocabulary().encode(), source=FILE)
+    assert made.identity == plain.identity  # the tokenizer is the same
+
+
+@pytest.mark.parametrize("policy", ["bos_eos", "template"])
+def test_bytes_have_no_begin_of_text_and_no_template(policy: Any):
+    with pytest.raises(ConfigurationError, match="'bytes' has no beginning-of-text token and no template"):
+        ByteEncoder(EncodingRules(special_tokens=policy))
+    assert documents(ByteEncoder(EncodingRules(special_tokens="none")), ["ab"]) == [[97, 98]]
+
+
+def test_a_vocabulary_without_the_asked_for_begin_of_text_is_refused():
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "</s>": 1}, unk_token="a"))
+    with pytest.raises(ConfigurationError, match="declares no beginning-of-text token, which special_tokens='bos_eos'"):
+        HuggingFaceEncoder(words.to_str().encode(), source=FILE, rules=EncodingRules(special_tokens="bos_eos"))
 
 
 def test_messages_call_the_tokenizer_of_another_step_by_its_id(tmp_path: Path):

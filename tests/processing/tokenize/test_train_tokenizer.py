@@ -90,7 +90,7 @@ def test_no_documents_and_bad_records_are_clear_errors(tmp_path: Path):
     with pytest.raises(DataError, match=r"no documents to train a tokenizer on in .*poems\.jsonl"):
         train_tokenizer(config(tmp_path / "out", FileSource(paths=(str(path),))))
     path.write_text("{}\n")
-    with pytest.raises(BadRecordError, match=r"poems\.jsonl, line 1, byte 0: no field 'text'"):
+    with pytest.raises(BadRecordError, match=r"poems\.jsonl, line 1, byte 0: missing key: expected a field 'text'"):
         train_tokenizer(config(tmp_path / "out", FileSource(paths=(str(path),))))
 
 

@@ -1,58 +1,59 @@
 """The tokenize step: documents in, token cache out.
 
-The input is cut into parts, groups of consecutive files. A part is read, encoded and written on its own, and its record
-is written last, so that an attempt which goes on after a kill redoes only the parts without a record. The manifest
-gathers the records and is what makes the folder a cache.
+The input is cut into parts. Each is read, encoded and written on its own, by one of several worker processes, and its
+record is written last, so that an attempt which goes on after a kill redoes only the parts without a record. The
+manifest gathers the records and is what makes the folder a cache.
+
+Over 300 lines, so that the order of a build, and what is told when it can't go on, are read in one go.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import gc
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from marin.errors import ConfigurationError, DataError
-from marin.execution.progress import report
-from marin.processing.documents import is_held_out, read_documents
+from marin.errors import ConfigurationError, DataError, MarinError
+from marin.executors.machine import count_cpus
+from marin.processing.bad_records import BadRecords, check_fraction, merge_counts
+from marin.processing.documents import read_documents
 from marin.processing.durable import write_whole
-from marin.processing.input_files import InputFile, file_sha256
-from marin.processing.inputs import Inputs, check_not_local, open_inputs
-from marin.processing.tokenize.cache import ShardWriter, check_cache, token_type
-from marin.processing.tokenize.encoder import Encoder, load_encoder
+from marin.processing.inputs import check_not_local, open_inputs
+from marin.processing.sources import HubSource
+from marin.processing.tokenize import gate
+from marin.processing.tokenize.cache import TokenCache, check_shard, token_type
+from marin.processing.tokenize.crew import Crew, EngineChoice, Progress, chat_encoder, probe
+from marin.processing.tokenize.encoder import ByteEncoder, Encoder, EncodingRules, HuggingFaceEncoder
+from marin.processing.tokenize.engines import Engine
+from marin.processing.tokenize.formats import ChatFormat, PrebuiltFormat, PreferenceFormat, format_name, is_framed
 from marin.processing.tokenize.manifest import (
     CACHE_FORMAT,
-    MANIFEST_FILE,
     TOKENIZER_FILE,
     TRAIN,
     VALIDATION,
-    InputRecord,
+    Framing,
     Manifest,
     PartRecord,
-    ShardRecord,
-    encode_json,
+    TokenizerIdentity,
     read_manifest,
     write_manifest,
 )
+from marin.processing.tokenize.parts import Part, plan_parts
 from marin.processing.tokenize.tokenize import TokenizeConfig, TokenizedCache
+from marin.processing.tokenize.tokenizer_files import TEMPLATE_FILE, read_tokenizer_files
+from marin.processing.tokenize.work import PART_RECORDS, Job, inputs_now, make_part
 
-PART_RECORDS = "parts"
-"""Folder of the records of finished parts, for as long as there is no manifest."""
+_FAST_BYTES = 4_000_000
+"""Less input is encoded by the reference, before a fast engine would have been loaded."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    number: int
-    files: tuple[InputFile, ...]
-    split: str
-
-    @property
-    def size(self) -> int:
-        return sum(file.size for file in self.files)
+_CREW_BYTES = 16_000_000
+"""Less input is not worth starting worker processes."""
 
 
 def tokenize(config: TokenizeConfig) -> TokenizedCache:
@@ -61,79 +62,263 @@ def tokenize(config: TokenizeConfig) -> TokenizedCache:
     Raises ``DataError`` if a split has no documents and ``BadRecordError`` for one that can't be read.
     """
     check_not_local(config.source, config.validation)
-    encoder = load_encoder(config.tokenizer, eos_token=config.eos_token)
-    os.makedirs(config.output_path, exist_ok=True)
+    tokenizer = _Tokenizer(config)
+    if isinstance(config.source, HubSource) or isinstance(config.validation, HubSource):
+        tokenizer.facts()  # what is wrong with it is told before anything is downloaded
+    os.makedirs(os.path.join(config.output_path, PART_RECORDS), exist_ok=True)
     with contextlib.ExitStack() as stack:
         train = stack.enter_context(open_inputs(config.source, scratch=config.output_path))
         sources, validation = [train.description], None
         if config.validation is not None:
             validation = stack.enter_context(open_inputs(config.validation, scratch=config.output_path))
             sources.append(validation.description)
-        parts = _plan(train, validation, config.part_bytes)
-        records = _build_parts(parts, config, encoder)
+        parts = plan_parts(train, validation, config.part_bytes)
+        job, records = _Build(config, tokenizer, parts).run()
+    if job.chat_template is not None:  # a model that is trained on it is exported with it
+        write_whole(os.path.join(config.output_path, TEMPLATE_FILE), job.chat_template.encode())
+    facts = tokenizer.facts()
+    split_of = {part.number: part.split for part in parts}
+    for split in (TRAIN, VALIDATION):
+        ours = [record for record in records if split_of[record.part] == split]
+        bad = [count for record in ours for count in record.bad_records]
+        good = sum(shard.documents + shard.empty_documents for record in ours for shard in record.shards)
+        check_fraction(bad, good, config.max_bad_fraction, sources[-1] if split == VALIDATION else sources[0])
     manifest = Manifest(
         format=CACHE_FORMAT,
-        dtype=token_type(encoder.identity.vocab_size),
-        tokenizer=encoder.identity,
-        engine=encoder.engine,
+        dtype=token_type(facts.identity.vocab_size),
+        tokenizer=facts.identity,
+        engine=job.engine,
         parts=tuple(records),
+        framing=facts.framing if is_framed(config.format) else None,
+        document_format=format_name(config.format),
     )
     _check_splits(manifest, config, sources)
-    return _commit(manifest, config, encoder, tuple(sources))
+    if manifest.framing == Framing(policy="template"):
+        print(
+            f"special_tokens='template': the post-processor of {facts.identity.location} adds nothing, so that nothing "
+            "stands between documents; 'eos' would put an end-of-text token behind each",
+            file=sys.stderr,
+            flush=True,
+        )
+    return _commit(manifest, config, facts.identity, tuple(sources))
 
 
-def _plan(train: Inputs, validation: Inputs | None, part_bytes: int) -> list[_Part]:
-    """Parts of about ``part_bytes``; a file that is held out for validation is not trained on."""
-    held = {os.path.realpath(file.path) for file in validation.files} if validation else set[str]()
-    kept = [file for file in train.files if os.path.realpath(file.path) not in held]
-    if not kept:
-        raise DataError(f"every file of {train.description} is also a validation file: nothing is left to train on")
-    parts = [*_group(kept, part_bytes, TRAIN), *_group(validation.files if validation else (), part_bytes, VALIDATION)]
-    return [_Part(number=number, files=files, split=split) for number, (files, split) in enumerate(parts)]
+class _Tokenizer:
+    """The tokenizer that ``config`` names: its files at once, and its encoder when that is wanted."""
+
+    def __init__(self, config: TokenizeConfig) -> None:
+        self._source = config.tokenizer
+        self._rules = EncodingRules(
+            special_tokens=config.special_tokens,
+            eos_token=config.eos_token,
+            bos_token=config.bos_token,
+            parse_special=config.parse_special,
+        )
+        self.files = None if self._source.kind == "bytes" else read_tokenizer_files(self._source)
+        self._encoder: Encoder | None = None
+        self._facts: _Facts | None = None
+
+    def encoder(self) -> Encoder:
+        if self._encoder is None:
+            if self.files is None:
+                self._encoder = ByteEncoder(self._rules)
+            else:
+                self._encoder = HuggingFaceEncoder.of_files(self.files, source=self._source, rules=self._rules)
+        return self._encoder
+
+    def facts(self) -> _Facts:
+        if self._facts is None:
+            self._facts = _Facts.of(self.encoder())
+        return self._facts
+
+    def forget(self) -> None:
+        """Let go of the encoder, which takes as much memory as a worker does; what is told of it stays."""
+        self.facts()
+        self._encoder = None
+        gc.collect()
 
 
-def _group(files: Sequence[InputFile], part_bytes: int, split: str) -> Iterator[tuple[tuple[InputFile, ...], str]]:
-    group, size = list[InputFile](), 0
-    for file in files:
-        if group and size + file.size > part_bytes:
-            yield tuple(group), split
-            group, size = [], 0
-        group.append(file)
-        size += file.size
-    if group:
-        yield tuple(group), split
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """What is recorded of an encoder, and what chats need of it."""
+
+    identity: TokenizerIdentity
+    framing: Framing
+    bos_token: str | None = None
+    chat_template: str | None = None
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> _Facts:
+        found = cls(identity=encoder.identity, framing=encoder.framing)
+        if isinstance(encoder, HuggingFaceEncoder):
+            return replace(found, bos_token=encoder.bos_token, chat_template=encoder.chat_template)
+        return found
 
 
-def _build_parts(parts: Sequence[_Part], config: TokenizeConfig, encoder: Encoder) -> list[PartRecord]:
-    os.makedirs(os.path.join(config.output_path, PART_RECORDS), exist_ok=True)
-    progress = _Progress(total=sum(part.size for part in parts))
-    earlier = _earlier_records(config.output_path)
-    records = list[PartRecord]()
-    for part in parts:
-        recipe = _recipe(config, encoder, part.split)
-        inputs = tuple(_input_record(file) for file in part.files)
-        record = earlier.get(part.number)
-        if record is None or (record.recipe, record.inputs) != (recipe, inputs):
-            shards = _build_part(part, config, encoder, progress)
-            _check_unchanged(part, inputs)
-            record = PartRecord(part=part.number, recipe=recipe, inputs=inputs, shards=shards)
-            write_whole(_record_file(config.output_path, part), encode_json(record))
-        progress.end_part(part, record)
-        records.append(record)
-    return records
+class _Build:
+    """Chooses the engine, and makes the parts: here, or with a crew of workers."""
+
+    def __init__(self, config: TokenizeConfig, tokenizer: _Tokenizer, parts: Sequence[Part]) -> None:
+        self._config, self._tokenizer, self._parts = config, tokenizer, parts
+        self._size = sum(part.size for part in parts)
+        # How much of a part a sample takes depends on all parts before it: one after the other, then.
+        workers = 1 if config.sample_count is not None else config.workers or count_cpus()
+        self._workers = min(workers, len(parts)) if self._size >= _CREW_BYTES else 1
+
+    def run(self) -> tuple[Job, list[PartRecord]]:
+        """Raises what reading and encoding raise; what is finished then is kept for the next attempt."""
+        if self._tokenizer.files is None:
+            return self._with_engine(EngineChoice(tokenizer_file=None, is_fast=False, parse_special=False))
+        path = os.path.join(self._config.output_path, TOKENIZER_FILE)
+        write_whole(path, self._tokenizer.files.data)
+        slow = self._why_slow()
+        choice = EngineChoice(tokenizer_file=path, is_fast=slow is None, parse_special=self._config.parse_special)
+        if isinstance(self._config.format, PrebuiltFormat):  # nothing is encoded
+            return self._with_engine(replace(choice, is_fast=False))
+        if slow is None:
+            sample = self._sample()
+            with contextlib.ExitStack() as stack:
+                # The crew loads its engine while the reference is loaded here.
+                crew = stack.enter_context(Crew(choice, self._workers)) if self._workers > 1 else None
+                slow = self._compare(choice, crew, sample)
+                if slow is None:
+                    self._tokenizer.forget()
+                    return self._with_engine(choice, crew)
+        gate.tell(slow)
+        return self._with_engine(replace(choice, is_fast=False))
+
+    def _why_slow(self) -> str | None:
+        """Why the fast engine is not even loaded."""
+        if _template_is_needed(self._config):
+            return "chats need to know where in the text a token lies, which only the reference tells"
+        if self._size < _FAST_BYTES:
+            return f"for {self._size / 1e6:.1f} MB of input another one would not have been loaded"
+        return None
+
+    def _compare(self, choice: EngineChoice, crew: Crew | None, sample: Sequence[str]) -> str | None:
+        """Why the fast engine is not to be used: it is refused, or gives other ids. ``None``: it is exact."""
+        encoder = self._tokenizer.encoder()
+        assert isinstance(encoder, HuggingFaceEncoder)  # bytes are not compared
+        special = [token.content for token in encoder.reference.tokenizer.get_added_tokens_decoder().values()][:32]
+        # First ours: the crew is not ready to be asked before it has loaded its engine.
+        expected = gate.encoded_probe(encoder.reference, sample, special)
+        probed = probe(choice.load(), sample, special) if crew is None else crew.probe(sample, special).result()
+        return probed.refusal or gate.difference(expected, probed.ids, gate.probe_set(sample, special))
+
+    def _sample(self) -> list[str]:
+        """The first documents. What can't be read is told by whoever reads it for good."""
+        if self._config.format is not None:
+            return []
+        found = list[str]()
+        with contextlib.suppress(MarinError):
+            for piece in self._parts[0].pieces:
+                for document in read_documents(piece, self._config.text_key, BadRecords("skip")):
+                    found.append(document.text[: gate.SAMPLED_CHARACTERS])
+                    if sum(map(len, found)) >= gate.SAMPLED_CHARACTERS or len(found) == gate.SAMPLED_DOCUMENTS:
+                        return gate.first_characters(found)
+        return gate.first_characters(found)
+
+    def _with_engine(self, choice: EngineChoice, crew: Crew | None = None) -> tuple[Job, list[PartRecord]]:
+        if self._workers == 1:
+            # One that was compared is kept by ``preloaded``, and not loaded again.
+            encoder = None if choice.is_fast else self._tokenizer.encoder()
+            engine = encoder.reference if isinstance(encoder, HuggingFaceEncoder) else choice.load()
+            job = self._job(engine.name)
+            return job, self._make_here(job, engine)
+        if crew is None:
+            with Crew(choice, self._workers) as crew:
+                return self._with_engine(choice, crew)
+        job = self._job(crew.engine_name())
+        return job, self._make_with(job, crew)
+
+    def _job(self, engine: str) -> Job:
+        config, facts = self._config, self._tokenizer.facts()
+        template = _chat_template(config, facts)
+        return Job(
+            root=config.output_path,
+            identity=facts.identity,
+            framing=facts.framing,
+            bos_token=facts.bos_token,
+            engine=engine,
+            text_key=config.text_key,
+            format=config.format,
+            chat_template=template,
+            held_out=config.held_out,
+            parse_special=config.parse_special,
+            on_bad_record=config.on_bad_record,
+            batch_bytes=config.batch_bytes,
+            sample_count=config.sample_count,
+        )
+
+    def _make_here(self, job: Job, engine: Engine) -> list[PartRecord]:
+        progress, earlier = Progress(self._size), self._earlier(job)
+        reader = job.reader(engine, chat_encoder(job, engine))
+        left, records = self._config.sample_count, list[PartRecord]()
+        for part in self._parts:
+            # A sample is taken of what is trained on; what it is validated on is whole.
+            limit = left if part.split == TRAIN else None
+            if limit == 0:
+                continue
+            record = earlier.get(part.number) if limit is None else None
+            if record is None:
+                record = make_part(job, part, reader, progress.tell, limit=limit)
+            if left is not None and limit is not None:
+                left -= sum(shard.documents + shard.empty_documents for shard in record.shards) // reader.documents
+            progress.end(part, record)
+            records.append(record)
+        return records
+
+    def _make_with(self, job: Job, crew: Crew) -> list[PartRecord]:
+        progress, earlier = Progress(self._size), self._earlier(job)
+        for part in self._parts:
+            if part.number in earlier:
+                progress.end(part, earlier[part.number])
+        made = crew.make(job, [part for part in self._parts if part.number not in earlier], progress)
+        found = earlier | {record.part: record for record in made}
+        return [found[part.number] for part in self._parts]
+
+    def _earlier(self, job: Job) -> dict[int, PartRecord]:
+        """The parts that an earlier attempt has finished, by the same recipe and from the same input."""
+        records = _earlier_records(self._config.output_path)
+        return {
+            part.number: record
+            for part in self._parts
+            if (record := records.get(part.number)) is not None
+            and record.recipe == job.recipe(part.split)
+            and record.inputs == inputs_now(part)
+            and self._is_sound(record)
+        }
+
+    def _is_sound(self, record: PartRecord) -> bool:
+        """Whether the files of a part still hold what was written: they may have been damaged on the disk."""
+        try:
+            for shard in record.shards:
+                check_shard(self._config.output_path, shard, self._tokenizer.facts().identity.vocab_size)
+        except DataError as fault:
+            print(f"made anew: {fault}", file=sys.stderr, flush=True)
+            return False
+        return True
 
 
-def _recipe(config: TokenizeConfig, encoder: Encoder, split: str) -> str:
-    """Digest of what decides the tokens of a part, besides its files."""
-    facts = {
-        "format": CACHE_FORMAT,
-        "engine": encoder.engine,
-        "tokenizer": asdict(encoder.identity),
-        "text_key": config.text_key,
-        "held_out": config.held_out,
-        "split": split,
-    }
-    return hashlib.sha256(encode_json(facts)).hexdigest()
+def _template_is_needed(config: TokenizeConfig) -> bool:
+    return isinstance(config.format, ChatFormat | PreferenceFormat)
+
+
+def _chat_template(config: TokenizeConfig, facts: _Facts) -> str | None:
+    """The template that chats are written out with. Raises ``ConfigurationError`` where one is needed and missing."""
+    if not isinstance(config.format, ChatFormat | PreferenceFormat):
+        return None
+    template = config.format.chat_template or facts.chat_template
+    if facts.identity.kind == "bytes":
+        if template is not None or isinstance(config.format, ChatFormat):
+            raise ConfigurationError("the tokenizer 'bytes' has no special tokens, which chats are made of")
+        return None
+    if template is None and isinstance(config.format, ChatFormat):
+        raise ConfigurationError(
+            f"the tokenizer {facts.identity.location} comes without a chat template: "
+            "give one as ChatFormat(chat_template=...)"
+        )
+    return template
 
 
 def _earlier_records(root: str) -> dict[int, PartRecord]:
@@ -153,102 +338,6 @@ def _is_whole(root: str, record: PartRecord) -> bool:
     return all(os.path.isfile(file) and os.path.getsize(file) == size for file, size in files)
 
 
-def _record_file(root: str, part: _Part) -> str:
-    return os.path.join(root, PART_RECORDS, f"part-{part.number:05d}.json")
-
-
-def _input_record(file: InputFile) -> InputRecord:
-    return InputRecord(name=file.name, bytes=file.size, sha256=file_sha256(file.path))
-
-
-def _check_unchanged(part: _Part, inputs: tuple[InputRecord, ...]) -> None:
-    for file, before in zip(part.files, inputs, strict=True):
-        if file_sha256(file.path) != before.sha256:
-            raise DataError(f"{file.shown} changed while it was read: run again when nobody writes to it")
-
-
-def _build_part(part: _Part, config: TokenizeConfig, encoder: Encoder, progress: _Progress) -> tuple[ShardRecord, ...]:
-    splits = (TRAIN, VALIDATION) if part.split == TRAIN and config.held_out else (part.split,)
-    metadata = {
-        "marin.format": str(CACHE_FORMAT),
-        "marin.engine": encoder.engine,
-        "marin.tokenizer_sha256": encoder.identity.sha256,
-        "marin.vocab_size": str(encoder.identity.vocab_size),
-        "marin.eos_id": str(encoder.identity.eos_id),
-    }
-    sinks = {
-        split: _Sink(
-            ShardWriter(
-                config.output_path,
-                f"{split}/part-{part.number:05d}.arrow",
-                split=split,
-                vocab_size=encoder.identity.vocab_size,
-                metadata=metadata,
-            ),
-            encoder,
-            config.batch_bytes,
-        )
-        for split in splits
-    }
-    done = 0
-    for file in part.files:
-        for text, consumed in read_documents(file, config.text_key):
-            held = len(splits) > 1 and is_held_out(text, config.held_out)
-            sinks[VALIDATION if held else part.split].add(text)
-            progress.within_part(done + consumed, sum(sink.tokens for sink in sinks.values()))
-        done += file.size
-    return tuple(sink.close() for sink in sinks.values())
-
-
-class _Sink:
-    """Collects texts until they are worth a batch, then encodes and writes them."""
-
-    def __init__(self, writer: ShardWriter, encoder: Encoder, batch_bytes: int) -> None:
-        self._writer, self._encoder, self._batch_bytes = writer, encoder, batch_bytes
-        self._texts, self._size, self._empty = list[str](), 0, 0
-        self.tokens = 0
-
-    def add(self, text: str) -> None:
-        # A document without text would be a lone end-of-text token, which teaches nothing: counted, not kept.
-        if not text:
-            self._empty += 1
-            return
-        self._texts.append(text)
-        self._size += len(text.encode())
-        if self._size >= self._batch_bytes:
-            self._flush()
-
-    def close(self) -> ShardRecord:
-        self._flush()
-        return self._writer.close()
-
-    def _flush(self) -> None:
-        ids, lengths = self._encoder.encode(self._texts)
-        self._writer.write(ids, lengths, text_bytes=self._size, empty=self._empty)
-        self.tokens += len(ids)
-        self._texts, self._size, self._empty = [], 0, 0
-
-
-@dataclass(slots=True)
-class _Progress:
-    """Input bytes done of ``total``, and the tokens made of them."""
-
-    total: int
-    done: int = 0
-    tokens: int = 0
-
-    def within_part(self, consumed: int, tokens: int) -> None:
-        self._report(self.done + consumed, self.tokens + tokens)
-
-    def end_part(self, part: _Part, record: PartRecord) -> None:
-        self.done += part.size
-        self.tokens += sum(shard.tokens for shard in record.shards)
-        self._report(self.done, self.tokens)
-
-    def _report(self, done: int, tokens: int) -> None:
-        report(done / 1e6, self.total / 1e6, "MB", f"{tokens / 1e6:.1f}M tokens")
-
-
 def _check_splits(manifest: Manifest, config: TokenizeConfig, sources: Sequence[str]) -> None:
     wanted = [TRAIN, VALIDATION] if config.held_out or config.validation is not None else [TRAIN]
     for split in wanted:
@@ -260,6 +349,9 @@ def _why_empty(split: str, manifest: Manifest, config: TokenizeConfig, sources: 
     source = sources[-1] if split == VALIDATION else sources[0]
     other = VALIDATION if split == TRAIN else TRAIN
     documents = sum(shard.documents for shard in manifest.shards(other))
+    if bad := merge_counts(part.bad_records for part in manifest.parts):
+        listed = "; ".join(f"{each.count:,} {each.reason} (such as {each.example})" for each in bad)
+        return f"what there is in {source} can't be read: {listed}"
     if not config.held_out or not documents:
         # With held_out an empty text may have gone to either split.
         shards = [*manifest.shards(split), *(manifest.shards(other) if config.held_out else ())]
@@ -274,23 +366,18 @@ def _why_empty(split: str, manifest: Manifest, config: TokenizeConfig, sources: 
     return f"{chosen} none; make held_out larger, or give validation= files"
 
 
-def _commit(manifest: Manifest, config: TokenizeConfig, encoder: Encoder, sources: tuple[str, ...]) -> TokenizedCache:
+def _commit(
+    manifest: Manifest, config: TokenizeConfig, identity: TokenizerIdentity, sources: tuple[str, ...]
+) -> TokenizedCache:
     """Tidy up, write the manifest, and read everything back as the trainer will."""
     root = config.output_path
-    if encoder.file is not None:
-        write_whole(os.path.join(root, TOKENIZER_FILE), encoder.file)
     kept = {shard.file for part in manifest.parts for shard in part.shards}
     for split in (TRAIN, VALIDATION):
         for name in os.listdir(os.path.join(root, split)) if os.path.isdir(os.path.join(root, split)) else ():
             if f"{split}/{name}" not in kept:
                 os.unlink(os.path.join(root, split, name))
     write_manifest(root, manifest)
-    try:
-        check_cache(root)
-    except DataError:
-        # Damaged on the disk since it was written: what is left must not be taken for finished work again.
-        os.unlink(os.path.join(root, MANIFEST_FILE))
-        shutil.rmtree(os.path.join(root, PART_RECORDS))
-        raise
+    for split in manifest.splits:
+        TokenCache.open(root, split)
     shutil.rmtree(os.path.join(root, PART_RECORDS))
-    return TokenizedCache.from_manifest(manifest, encoder.identity, sources=sources)
+    return TokenizedCache.from_manifest(manifest, identity, sources=sources)

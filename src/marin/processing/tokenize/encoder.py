@@ -1,30 +1,27 @@
-"""Text to ids and back, by the reference: Hugging Face ``tokenizers``, or plain bytes.
+"""Text to ids and back, exactly as Hugging Face ``tokenizers`` does it, with what surrounds each document.
 
-Special strings inside a document are ordinary text, no token is added in front, and one end-of-text id is added behind
-each document. So the ids of a document are those of the reference, followed by ``eos_id``.
+Special strings inside a document are ordinary text unless asked otherwise. What is added in front of a document and
+behind it is explicit, see ``SpecialTokens``; by default it is one end-of-text id behind.
+
+A little over 300 lines: both encoders, and the special tokens that they share.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import huggingface_hub
+import msgspec
 import numpy as np
 import numpy.typing as npt
-import tokenizers
 
-from marin.errors import ConfigurationError, DataError, HubUnreachableError
-from marin.processing.hub import current_commit, plainly
-from marin.processing.near import near_names
-from marin.processing.tokenize.manifest import TOKENIZER_FILE, TokenizerIdentity
+from marin.errors import ConfigurationError
+from marin.processing.tokenize.engines import ByteEngine, Engine, FlatIds, ReferenceEngine
+from marin.processing.tokenize.manifest import Framing, SpecialTokens, TokenizerIdentity
+from marin.processing.tokenize.tokenizer_files import TokenizerFiles, read_tokenizer_files
 from marin.processing.tokenize.tokenizers import BYTES, TokenizerSource
-
-CONFIG_FILE = "tokenizer_config.json"
 
 PROBE = (
     "The quick brown fox, aged 42, doesn't jump.\r\n\n\tif x[0] >= 10_000.5:  # naïve — 東京 Привет مرحبا 👩‍🚀\x00"
@@ -36,11 +33,24 @@ _END_OF_TEXT_NAMES = ("<|endoftext|>", "<|end_of_text|>", "<|eos|>", "<eos>", "<
 _BEGIN_OF_TEXT_NAMES = ("<|begin_of_text|>", "<|startoftext|>", "<bos>", "<s>", "<|begin▁of▁sentence|>")
 
 
+@dataclass(frozen=True, kw_only=True)
+class EncodingRules:
+    """What is asked of the encoding beside the tokenizer. ``None`` as a token: the one that its files declare."""
+
+    special_tokens: SpecialTokens = "eos"
+    eos_token: str | None = None
+    bos_token: str | None = None
+    parse_special: bool = False
+
+
 class Encoder(Protocol):
     """Turns documents into ids. ``engine`` is the library that does it, and its version."""
 
     @property
     def identity(self) -> TokenizerIdentity: ...
+
+    @property
+    def framing(self) -> Framing: ...
 
     @property
     def engine(self) -> str: ...
@@ -50,8 +60,8 @@ class Encoder(Protocol):
         """The ``tokenizer.json``, where there is one."""
         ...
 
-    def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """The ids of all documents one after the other, and the length of each, with its end-of-text id."""
+    def encode(self, texts: Sequence[str]) -> FlatIds:
+        """The ids of all documents one after the other, and the length of each, with what surrounds it."""
         ...
 
     def decode(self, ids: npt.NDArray[np.integer[Any]]) -> str:
@@ -59,23 +69,18 @@ class Encoder(Protocol):
         ...
 
 
-def load_encoder(source: TokenizerSource, *, eos_token: str | None = None) -> Encoder:
+def load_encoder(
+    source: TokenizerSource, *, eos_token: str | None = None, rules: EncodingRules | None = None
+) -> Encoder:
     """The tokenizer that ``source`` names. One from the hub is downloaded through ``huggingface_hub``.
 
-    ``eos_token`` ends each document; ``None``: the one that the tokenizer's own files declare. Raises
-    ``ConfigurationError`` if it can't be found, read, or has no such token.
+    ``eos_token`` is short for rules with that token. Raises ``ConfigurationError`` if the tokenizer can't be found,
+    read, or has no such token.
     """
+    rules = rules or EncodingRules(eos_token=eos_token)
     if source.kind == "bytes":
-        if eos_token is not None:
-            raise ConfigurationError(
-                f"eos_token={eos_token!r}: the tokenizer 'bytes' ends documents with id 256; leave it out"
-            )
-        return ByteEncoder()
-    if source.kind == "hub":
-        _check_not_local(source)
-    data, declared, revision = _from_hub(source) if source.kind == "hub" else _from_file(source)
-    encoder = HuggingFaceEncoder(data, source=source, eos_token=eos_token, declared=declared)
-    return encoder if revision is None else encoder.at_revision(revision)
+        return ByteEncoder(rules)
+    return HuggingFaceEncoder.of_files(read_tokenizer_files(source), source=source, rules=rules)
 
 
 class ByteEncoder:
@@ -83,9 +88,23 @@ class ByteEncoder:
 
     EOS_ID = 256
 
-    def __init__(self) -> None:
-        self.engine = "marin bytes 1"
+    def __init__(self, rules: EncodingRules | None = None) -> None:
+        rules = rules or EncodingRules()
+        if rules.eos_token is not None or rules.bos_token is not None:
+            raise ConfigurationError(
+                f"eos_token={rules.eos_token!r}, bos_token={rules.bos_token!r}: the tokenizer 'bytes' ends documents "
+                "with id 256 and has no other special token: leave it out"
+            )
+        if rules.special_tokens in ("bos_eos", "template"):
+            raise ConfigurationError(
+                f"special_tokens={rules.special_tokens!r}: the tokenizer 'bytes' has no beginning-of-text token and no "
+                "template; choose 'eos' or 'none'"
+            )
+        self._engine = ByteEngine()
+        self.engine = self._engine.name
         self.file = None
+        suffix = (self.EOS_ID,) if rules.special_tokens == "eos" else ()
+        self.framing = Framing(policy=rules.special_tokens, suffix=suffix)
         self.identity = TokenizerIdentity(
             kind="bytes",
             location=BYTES,
@@ -97,15 +116,15 @@ class ByteEncoder:
             probe_sha256=_ids_sha256(list(PROBE.encode())),
         )
 
-    def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        return _joined([np.frombuffer(text.encode(), np.uint8) for text in texts], self.EOS_ID)
+    def encode(self, texts: Sequence[str]) -> FlatIds:
+        return framed(*self._engine.encode(texts), self.framing)
 
     def decode(self, ids: npt.NDArray[np.integer[Any]]) -> str:
         return ids[ids < self.EOS_ID].astype(np.uint8).tobytes().decode(errors="replace")
 
 
 class HuggingFaceEncoder:
-    """A ``tokenizer.json``, run by Hugging Face ``tokenizers`` on all cores."""
+    """A ``tokenizer.json``, by the reference until ``use`` is given an engine that was seen to do the same."""
 
     def __init__(
         self,
@@ -113,73 +132,166 @@ class HuggingFaceEncoder:
         *,
         source: TokenizerSource,
         eos_token: str | None = None,
+        rules: EncodingRules | None = None,
         declared: dict[str, str] | None = None,
+        chat_template: str | None = None,
     ) -> None:
         """``declared``: the special tokens by role (``eos_token``, ``bos_token``) that its config file declares."""
-        try:
-            self._tokenizer = tokenizers.Tokenizer.from_str(data.decode())
-        except Exception as fault:  # the library raises plain Exception
-            raise ConfigurationError(
-                f"tokenizer {source.label} is not a tokenizer.json that can be read: {fault}"
-            ) from fault
-        self._make_exact()
+        rules = rules or EncodingRules(eos_token=eos_token)
+        self.reference = ReferenceEngine(data, label=source.label, parse_special=rules.parse_special)
+        self._engine: Engine = self.reference
+        self._tokenizer = self.reference.tokenizer
         self.file = data
-        self.engine = f"tokenizers {tokenizers.__version__}"
+        self.chat_template = chat_template
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        eos = _end_of_text(source, vocabulary, eos_token, declared or {})
-        bos = _begin_of_text(vocabulary, declared or {})
+        if not vocabulary:
+            raise ConfigurationError(f"tokenizer {source.label} has an empty vocabulary: choose another")
+        special = _SpecialTokens(source, vocabulary, rules, declared or {})
+        self.bos_token = special.bos
+        self.framing = _template(self._tokenizer, source) if rules.special_tokens == "template" else special.framing()
         self.identity = TokenizerIdentity(
             kind=source.kind,
             location=source.label,
             revision=source.revision,
             sha256=hashlib.sha256(data).hexdigest(),
             vocab_size=max(vocabulary.values()) + 1,
-            bos_id=None if bos is None else vocabulary[bos],
-            eos_id=vocabulary[eos],
-            eos_token=eos,
+            bos_id=None if special.bos is None else vocabulary[special.bos],
+            eos_id=None if special.eos is None else vocabulary[special.eos],
+            eos_token=special.eos,
             probe_sha256=_behaviour_sha256(vocabulary, self._probe_ids(source)),
         )
 
-    def at_revision(self, revision: str) -> HuggingFaceEncoder:
-        """Itself, with the commit that it was read from."""
-        self.identity = replace(self.identity, revision=revision)
-        return self
+    @classmethod
+    def of_files(cls, files: TokenizerFiles, *, source: TokenizerSource, rules: EncodingRules) -> HuggingFaceEncoder:
+        """The encoder of a tokenizer's files, with the commit that they were read from."""
+        encoder = cls(
+            files.data, source=source, rules=rules, declared=files.declared, chat_template=files.chat_template
+        )
+        if files.revision is not None:
+            encoder.identity = replace(encoder.identity, revision=files.revision)
+        return encoder
 
-    def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return _joined([np.array(encoding.ids, np.uint32) for encoding in encodings], self.identity.eos_id)
+    @property
+    def engine(self) -> str:
+        return self._engine.name
+
+    def use(self, engine: Engine) -> None:
+        """Encode with ``engine`` from now on."""
+        self._engine = engine
+
+    def encode(self, texts: Sequence[str]) -> FlatIds:
+        return framed(*self._engine.encode(texts), self.framing)
 
     def decode(self, ids: npt.NDArray[np.integer[Any]]) -> str:
-        kept = ids[ids != self.identity.eos_id].tolist()
-        return self._tokenizer.decode(kept, skip_special_tokens=False)
+        ends = [] if self.identity.eos_id is None else [self.identity.eos_id]
+        return self._tokenizer.decode(ids[~np.isin(ids, ends)].tolist(), skip_special_tokens=False)
 
     def _probe_ids(self, source: TokenizerSource) -> list[int]:
+        # With special strings as ordinary text, however documents are encoded: it is the tokenizer that is told.
+        self._tokenizer.encode_special_tokens = True
         try:
             return self._tokenizer.encode(PROBE, add_special_tokens=False).ids
         except Exception as fault:  # the library raises plain Exception
             raise ConfigurationError(
                 f"tokenizer {source.label} fails on ordinary text ({fault}): mend its vocabulary, or choose another"
             ) from fault
-
-    def _make_exact(self) -> None:
-        # What a file may carry over from the use it was saved in, and what would change or cut a document.
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        self._tokenizer.encode_special_tokens = True
-        if getattr(self._tokenizer.model, "dropout", None):
-            self._tokenizer.model.dropout = None
+        finally:
+            self._tokenizer.encode_special_tokens = not self.reference.parse_special
 
 
-def _joined(documents: Sequence[npt.NDArray[Any]], eos_id: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    lengths = np.array([len(document) + 1 for document in documents], np.int64)
-    ids = np.empty(int(lengths.sum()), np.uint32)
-    start = 0
-    for document in documents:
-        end = start + len(document)
-        ids[start:end] = document
-        ids[end] = eos_id
-        start = end + 1
-    return ids, lengths
+def framed(ids: npt.NDArray[np.uint32], lengths: npt.NDArray[np.int64], framing: Framing) -> FlatIds:
+    """Documents with ``framing`` around each."""
+    prefix, suffix = framing.prefix, framing.suffix
+    if not prefix and not suffix:
+        return ids, lengths
+    longer = lengths + (len(prefix) + len(suffix))
+    ends = np.cumsum(longer)
+    out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint32)
+    is_text = np.ones(len(out), np.bool_)
+    starts = ends - longer
+    for place, token in enumerate(prefix):
+        out[starts + place] = token
+        is_text[starts + place] = False
+    for place, token in enumerate(reversed(suffix), start=1):
+        out[ends - place] = token
+        is_text[ends - place] = False
+    out[is_text] = ids
+    return out, longer
+
+
+class _SpecialTokens:
+    """The tokens that begin and end a document: those asked for, else those declared, else those of the usual names."""
+
+    def __init__(
+        self, source: TokenizerSource, vocabulary: dict[str, int], rules: EncodingRules, declared: dict[str, str]
+    ) -> None:
+        self._label, self._vocabulary, self._rules = source.label, vocabulary, rules
+        self.eos = self._end_of_text(rules.eos_token, declared)
+        self.bos = self._begin_of_text(rules.bos_token, declared)
+
+    def framing(self) -> Framing:
+        policy = self._rules.special_tokens
+        prefix = suffix = ()
+        if policy == "bos_eos":
+            if self.bos is None:
+                raise ConfigurationError(
+                    f"tokenizer {self._label} declares no beginning-of-text token, which special_tokens='bos_eos' puts "
+                    "in front of each document: choose one with bos_token=, or special_tokens='eos'"
+                )
+            prefix = (self._vocabulary[self.bos],)
+        if policy in ("eos", "bos_eos"):
+            assert self.eos is not None  # refused below
+            suffix = (self._vocabulary[self.eos],)
+        return Framing(policy=policy, prefix=prefix, suffix=suffix)
+
+    def _end_of_text(self, asked: str | None, declared: dict[str, str]) -> str | None:
+        if asked is not None:
+            return self._asked("eos_token", asked)
+        if (token := declared.get("eos_token")) in self._vocabulary:
+            return token
+        known = [token for token in _END_OF_TEXT_NAMES if token in self._vocabulary]
+        if len(known) == 1:
+            return known[0]
+        if self._rules.special_tokens in ("template", "none"):
+            return None
+        found = f"several ({', '.join(known)})" if known else "none of the usual names"
+        raise ConfigurationError(
+            f"tokenizer {self._label} does not say which token ends a document; its vocabulary has {found}: "
+            "choose one with tokenized(..., eos_token='</s>')"
+        )
+
+    def _begin_of_text(self, asked: str | None, declared: dict[str, str]) -> str | None:
+        if asked is not None:
+            return self._asked("bos_token", asked)
+        candidates = [declared.get("bos_token"), *_BEGIN_OF_TEXT_NAMES]
+        return next((token for token in candidates if token in self._vocabulary), None)
+
+    def _asked(self, role: str, token: str) -> str:
+        if token not in self._vocabulary:
+            raise ConfigurationError(f"{role}={token!r} is not in the vocabulary of {self._label}")
+        return token
+
+
+def _template(tokenizer: Any, source: TokenizerSource) -> Framing:
+    """What the tokenizer's own post-processor adds around a document."""
+    found = list[tuple[tuple[int, ...], tuple[int, ...]]]()
+    for text in ("", "a", "Roses are red, 42 of them."):
+        bare, whole = (tokenizer.encode(text, add_special_tokens=added).ids for added in (False, True))
+        begins = [place for place in range(len(whole) - len(bare) + 1) if whole[place : place + len(bare)] == bare]
+        if not begins:
+            raise ConfigurationError(
+                f"tokenizer {source.label}: its post-processor changes the ids of a document, not only adds some "
+                "around it; choose special_tokens='eos', 'bos_eos' or 'none'"
+            )
+        # Of the empty text it is not told what is in front: the others tell.
+        found.append((tuple(whole[: begins[0]]), tuple(whole[begins[0] + len(bare) :])))
+    if found[1] != found[2] or sum(map(len, found[0])) != sum(map(len, found[1])):
+        raise ConfigurationError(
+            f"tokenizer {source.label}: what its post-processor adds depends on the document; choose "
+            "special_tokens='eos', 'bos_eos' or 'none'"
+        )
+    prefix, suffix = found[1]
+    return Framing(policy="template", prefix=prefix, suffix=suffix)
 
 
 def _ids_sha256(ids: list[int]) -> str:
@@ -188,112 +300,4 @@ def _ids_sha256(ids: list[int]) -> str:
 
 def _behaviour_sha256(vocabulary: dict[str, int], probe_ids: list[int]) -> str:
     # Of texts that the probe is unlike, the vocabulary alone tells.
-    return hashlib.sha256(json.dumps([sorted(vocabulary.items()), probe_ids]).encode()).hexdigest()
-
-
-def _end_of_text(
-    source: TokenizerSource, vocabulary: dict[str, int], asked: str | None, declared: dict[str, str]
-) -> str:
-    if asked is not None:
-        if asked not in vocabulary:
-            raise ConfigurationError(f"eos_token={asked!r} is not in the vocabulary of {source.label}")
-        return asked
-    if (token := declared.get("eos_token")) in vocabulary:
-        return token
-    known = [token for token in _END_OF_TEXT_NAMES if token in vocabulary]
-    if len(known) == 1:
-        return known[0]
-    found = f"several ({', '.join(known)})" if known else "none of the usual names"
-    raise ConfigurationError(
-        f"tokenizer {source.label} does not say which token ends a document; its vocabulary has {found}: "
-        "choose one with tokenized(..., eos_token='</s>')"
-    )
-
-
-def _begin_of_text(vocabulary: dict[str, int], declared: dict[str, str]) -> str | None:
-    candidates = [declared.get("bos_token"), *_BEGIN_OF_TEXT_NAMES]
-    return next((token for token in candidates if token in vocabulary), None)
-
-
-def _from_file(source: TokenizerSource) -> tuple[bytes, dict[str, str], None]:
-    path = os.path.abspath(os.path.expanduser(source.location))
-    if os.path.isdir(path):
-        path = os.path.join(path, TOKENIZER_FILE)
-    try:
-        with open(path, "rb") as stream:
-            data = stream.read()
-    except OSError as fault:
-        near = near_names(os.path.dirname(path), os.path.basename(path))
-        hint = f"did you mean {near}? Or " if near and isinstance(fault, FileNotFoundError) else ""
-        raise ConfigurationError(
-            f"tokenizer {source.label!r}: {path} can't be read ({fault.strerror}); {hint}"
-            "give a tokenizer.json, its folder, or a hub id such as 'organisation/name'"
-        ) from fault
-    return data, _declared(os.path.join(os.path.dirname(path), CONFIG_FILE)), None
-
-
-def _check_not_local(source: TokenizerSource) -> None:
-    """A bare text was taken for a hub id, but names a tokenizer here."""
-    name = source.location
-    folder_or_file = os.path.isfile(name) or os.path.isfile(os.path.join(name, TOKENIZER_FILE))
-    if source.guessed and folder_or_file:
-        raise ConfigurationError(
-            f"tokenizer {name!r} has the form of a hub id, but there is one at {os.path.abspath(name)}: "
-            f"write './{name}'; for that of the hub write hub_tokenizer({name!r}, revision='main')"
-        )
-
-
-def _from_hub(source: TokenizerSource) -> tuple[bytes, dict[str, str], str]:
-    name, revision = source.location, source.revision
-    path_hint = f": a path is written './{name}'; as a hub id, it" if source.guessed else ""
-    called = f"tokenizer {source.label!r}{path_hint}"
-    try:
-        # The client retries a download for half a minute; this tells within seconds that nobody answers.
-        current_commit(name, "model", revision, called=called)
-    except HubUnreachableError as fault:
-        path, config = _cached(source, fault)
-    else:
-        with plainly(name, "model", called):
-            path = huggingface_hub.hf_hub_download(name, TOKENIZER_FILE, revision=revision)
-            try:
-                config = huggingface_hub.hf_hub_download(name, CONFIG_FILE, revision=_commit(path))
-            # Bound by the call above. Imported at the top it would load an HTTP client for every tokenizer.
-            except huggingface_hub.errors.RemoteEntryNotFoundError:
-                config = ""
-    with open(path, "rb") as stream:
-        return stream.read(), _declared(config), _commit(path)
-
-
-def _cached(source: TokenizerSource, fault: HubUnreachableError) -> tuple[str, str]:
-    """The tokenizer's files in the cache of the hub's client. Raises ``fault`` if they are not there."""
-    path = huggingface_hub.try_to_load_from_cache(source.location, TOKENIZER_FILE, revision=source.revision)
-    if not isinstance(path, str):
-        raise HubUnreachableError(
-            f"{fault}. It is not in this machine's cache either: give the path of a tokenizer.json, or {BYTES!r}"
-        ) from fault
-    config = huggingface_hub.try_to_load_from_cache(source.location, CONFIG_FILE, revision=_commit(path))
-    if config is None:  # not even that there is none is known; without it the end-of-text token might be another
-        raise HubUnreachableError(
-            f"{fault}. The cache has its {TOKENIZER_FILE}, not its {CONFIG_FILE}: give {path!r} and eos_token="
-        ) from fault
-    return path, config if isinstance(config, str) else ""
-
-
-def _commit(path: str) -> str:
-    # The cache of the hub's client keeps each commit in a folder of its own: .../snapshots/{commit}/tokenizer.json
-    return os.path.basename(os.path.dirname(path))
-
-
-def _declared(config: str) -> dict[str, str]:
-    """Special tokens by role, from a ``tokenizer_config.json``; empty if there is none."""
-    if not os.path.isfile(config):
-        return {}
-    try:
-        with open(config, "rb") as stream:
-            entries: dict[str, Any] = json.load(stream)
-    except ValueError as fault:
-        raise DataError(f"{config} is not JSON: {fault}; mend or remove it") from fault
-    tokens = {role: entries.get(role) for role in ("bos_token", "eos_token")}
-    return {
-        role: str(token["content"] if isinstance(token, dict) else token) for role, token in tokens.items() if token
-    }
+    return hashlib.sha256(msgspec.json.encode([sorted(vocabulary.items()), probe_ids])).hexdigest()

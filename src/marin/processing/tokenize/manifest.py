@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -10,10 +11,14 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from marin.errors import ConfigurationError, DataError
+from marin.processing.bad_records import BadRecordCount
 from marin.processing.durable import write_whole
 
 CACHE_FORMAT = 1
 """Number of the layout. A reader refuses a larger one."""
+
+MARIN_LAYOUT = "marin"
+"""What ``TokenizedCache.layout`` is called where the files are those that this module describes."""
 
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
@@ -21,6 +26,12 @@ TRAIN = "train"
 VALIDATION = "validation"
 
 TokenType: TypeAlias = Literal["uint16", "uint32"]
+
+SpecialTokens: TypeAlias = Literal["eos", "bos_eos", "template", "none"]
+"""Which tokens surround each document. ``template``: those that the tokenizer's own post-processor adds."""
+
+FormatName: TypeAlias = Literal["text", "chat", "preference", "prebuilt"]
+"""What a document of the input is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +49,8 @@ class TokenizerIdentity:
     sha256: str
     vocab_size: int
     bos_id: int | None
-    eos_id: int
-    eos_token: str
+    eos_id: int | None
+    eos_token: str | None
     probe_sha256: str
 
     def agrees_with(self, other: TokenizerIdentity) -> bool:
@@ -48,12 +59,29 @@ class TokenizerIdentity:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Framing:
+    """The ids that surround each document: ``prefix`` in front of it, ``suffix`` behind it."""
+
+    policy: SpecialTokens
+    prefix: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class InputRecord:
-    """One input file as it was read: its name, its size in bytes and the sha256 of its content."""
+    """One input file, or a piece of it, as it was read.
+
+    ``bytes`` is the size of the file. ``start`` and ``stop`` bound a piece, in bytes or row groups; a whole file has 0
+    and ``None``. ``sha256`` is of the content that was read; of a file that is not on a disk it is ``""``, and
+    ``stamp`` says which state of it was read, where its server tells.
+    """
 
     name: str
     bytes: int
     sha256: str
+    start: int = 0
+    stop: int | None = None
+    stamp: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +89,10 @@ class ShardRecord:
     """One file of a split. Counts include the end-of-text token of each document; ``text_bytes`` are UTF-8.
 
     ``file`` is relative to the cache. ``token_ranges`` gives, per record batch, the offset of the token buffer in the
-    file in bytes and its length in tokens, so that a remote reader needs nothing but range requests. The two digests
-    are of the content, whatever the container: tokens as little-endian ``dtype``, lengths as little-endian int64.
+    file in bytes and its length in tokens, so that a remote reader needs nothing but range requests; the same holds for
+    ``offset_ranges`` (int64, one more than there are documents) and ``mask_ranges`` (one byte a token, of a cache with
+    a loss mask). The digests are of the content, whatever the container: tokens as little-endian ``dtype``, lengths as
+    little-endian int64, the mask as bytes.
     """
 
     split: str
@@ -75,6 +105,10 @@ class ShardRecord:
     tokens_sha256: str
     lengths_sha256: str
     token_ranges: tuple[tuple[int, int], ...]
+    offset_ranges: tuple[tuple[int, int], ...] = ()
+    mask_ranges: tuple[tuple[int, int], ...] = ()
+    learned_tokens: int | None = None
+    mask_sha256: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,17 +122,24 @@ class PartRecord:
     recipe: str
     inputs: tuple[InputRecord, ...]
     shards: tuple[ShardRecord, ...]
+    bad_records: tuple[BadRecordCount, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The whole cache. ``engine`` is the library that made the ids, and its version."""
+    """The whole cache. ``engine`` is the library that made the ids, and its version.
+
+    ``framing`` is ``None`` where documents bring their own special tokens (chats, ids), and in caches of texts from
+    before it was recorded: their documents end with the tokenizer's ``eos_id``.
+    """
 
     format: int
     dtype: TokenType
     tokenizer: TokenizerIdentity | None
     engine: str
     parts: tuple[PartRecord, ...]
+    framing: Framing | None = None
+    document_format: FormatName = "text"
 
     def shards(self, split: str) -> tuple[ShardRecord, ...]:
         """The files of one split, in reading order."""
@@ -132,18 +173,25 @@ def read_manifest(path: str) -> Manifest:
     """
     file = os.path.join(path, MANIFEST_FILE)
     try:
-        with open(file, "rb") as stream:
-            data = stream.read()
+        data = _read(file)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigurationError(
             f"{path} holds no token cache: there is no {MANIFEST_FILE}. "
-            "Give the folder that a tokenized() step made; other layouts can't be adopted yet"
+            "Give the folder that a tokenized() step made; caches of other tools are brought in with ArtifactStep.adopt"
         ) from None
     _check_format(file, data)
     try:
         return msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as fault:
         raise DataError(f"{file} is not the manifest of a token cache: {fault}") from fault
+
+
+def _read(file: str) -> bytes:
+    if "://" in file:
+        # By name: it needs a library of file systems, which a script that only describes a pipeline does not.
+        return importlib.import_module("marin.processing.tokenize.remote_chunks").read_all(file)
+    with open(file, "rb") as stream:
+        return stream.read()
 
 
 def encode_json(value: object) -> bytes:

@@ -15,10 +15,12 @@ import tokenizers.trainers
 
 from marin.errors import DataError
 from marin.execution.progress import report
+from marin.processing.bad_records import BadRecords
 from marin.processing.documents import is_held_out, read_documents
 from marin.processing.durable import write_whole
 from marin.processing.input_files import InputFile
 from marin.processing.inputs import check_not_local, open_inputs
+from marin.processing.pieces import Piece
 from marin.processing.tokenize.encoder import HuggingFaceEncoder
 from marin.processing.tokenize.manifest import TOKENIZER_FILE
 from marin.processing.tokenize.tokenizers import END_OF_TEXT, TokenizerSource, TrainedTokenizer, TrainTokenizerConfig
@@ -73,7 +75,7 @@ def _batches(
     total, done = sum(file.size for file in files) / 1e6, 0
     batch, size = list[str](), 0
     for file in files:
-        for text, consumed in read_documents(file, config.text_key):
+        for text, consumed in read_documents(Piece(file=file), config.text_key, BadRecords()):
             if not text:
                 continue
             if is_held_out(text, config.held_out):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+
+from marin.training.models.compute import Compute
 
 Array = jax.Array
 
@@ -15,6 +19,18 @@ def dot(x: Array, w: Array, dtype: jnp.dtype) -> Array:
     if dtype == jnp.float32:
         return jnp.matmul(x, w, preferred_element_type=jnp.float32)
     return _low_precision_dot(x, w, dtype)
+
+
+def dots(x: Array, matrices: Sequence[Array], compute: Compute) -> list[Array]:
+    """``x`` times each of the matrices, which have equally many rows.
+
+    Fewer and larger products are faster, so it is one where that can be. Matrices whose columns are cut over devices
+    are multiplied one by one: joined, their columns would have to be sent about.
+    """
+    if compute.tensor_parts > 1:
+        return [dot(x, matrix, compute.dtype) for matrix in matrices]
+    ends = list(itertools.accumulate(matrix.shape[1] for matrix in matrices))
+    return jnp.split(dot(x, jnp.concatenate(matrices, axis=1), compute.dtype), ends[:-1], axis=-1)
 
 
 # Automatic transposition would multiply a float32 cotangent by a bfloat16 operand, which misses the fast matrix units

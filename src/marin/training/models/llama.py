@@ -1,23 +1,41 @@
 """The Llama family as pure functions over a nested dictionary of arrays.
 
-Names follow the field's usual ones (``layers[i].self_attn.q_proj``); matrices are stored as ``[in, out]``. Layers are a
-list and are unrolled: on a CPU that is no slower than a scan, and weight decay can look at the rank of each array.
+Names follow the field's usual ones (``layers[i].self_attn.q_proj``); matrices are stored as ``[in, out]``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Final
 
 import jax
 import jax.numpy as jnp
 
-from marin.training.models.attention import causal_attention
-from marin.training.models.dot import dot
+from marin.training.models.attention import attention
+from marin.training.models.compute import Compute
+from marin.training.models.dot import dot, dots
+from marin.training.models.implementation import Params
+from marin.training.models.inputs import Inputs, positions_of
+from marin.training.models.layers import apply_layers
 from marin.training.models.llama_config import LlamaConfig
+from marin.training.models.rope import rope_table, rotate
 
 Array = jax.Array
-Params = dict[str, Any]
+
+PARTITION: Final[dict[str, tuple[str | None, ...]]] = {
+    "embed_tokens": ("vocab", "embed"),
+    "lm_head": ("embed", "vocab"),
+    "q_proj": ("embed", "heads"),
+    "k_proj": ("embed", "heads"),
+    "v_proj": ("embed", "heads"),
+    "q_bias": ("heads",),
+    "k_bias": ("heads",),
+    "v_bias": ("heads",),
+    "o_proj": ("heads", "embed"),
+    "gate_proj": ("embed", "mlp"),
+    "up_proj": ("embed", "mlp"),
+    "down_proj": ("mlp", "embed"),
+}
 
 EMBEDDING_STD = 1.0
 """Standard deviation of new embeddings: as large as what the layers add to them, so that tokens can be told apart from
@@ -48,7 +66,7 @@ def _init_layer(key: Array, config: LlamaConfig) -> Params:
     keys = iter(jax.random.split(key, 7))
     # What is added to the residual stream starts smaller, so that its size does not grow with the number of layers.
     into_residual = 1 / math.sqrt(2 * config.num_layers)
-    return {
+    params: Params = {
         "input_layernorm": jnp.ones(hidden),
         "self_attn": {
             "q_proj": _matrix(next(keys), hidden, queries),
@@ -63,15 +81,21 @@ def _init_layer(key: Array, config: LlamaConfig) -> Params:
             "down_proj": into_residual * _matrix(next(keys), inner, hidden),
         },
     }
+    if config.qkv_bias:
+        sizes = {"q_bias": queries, "k_bias": shared, "v_bias": shared}
+        params["self_attn"] |= {name: jnp.zeros(size) for name, size in sizes.items()}
+    if config.qk_norm:
+        params["self_attn"] |= {name: jnp.ones(config.head_dim) for name in ("q_norm", "k_norm")}
+    return params
 
 
 def _matrix(key: Array, fan_in: int, fan_out: int) -> Array:
     return jax.random.normal(key, (fan_in, fan_out)) / math.sqrt(fan_in)
 
 
-def forward(params: Params, tokens: Array, config: LlamaConfig, dtype: jnp.dtype) -> Array:
+def forward(params: Params, inputs: Inputs, config: LlamaConfig, compute: Compute) -> Array:
     """Logits of the next token, float32: ``[batch, seq] -> [batch, seq, vocab]``."""
-    return dot(hidden_states(params, tokens, config, dtype), head(params), dtype)
+    return dot(hidden_states(params, inputs, config, compute), head(params), compute.dtype)
 
 
 def head(params: Params) -> Array:
@@ -79,15 +103,18 @@ def head(params: Params) -> Array:
     return params["lm_head"] if "lm_head" in params else params["embed_tokens"].T
 
 
-def hidden_states(params: Params, tokens: Array, config: LlamaConfig, dtype: jnp.dtype) -> Array:
+def hidden_states(params: Params, inputs: Inputs, config: LlamaConfig, compute: Compute) -> Array:
     """What the head turns into logits, float32: ``[batch, seq] -> [batch, seq, hidden]``."""
-    x = params["embed_tokens"][tokens]
-    rotation = rope_table(tokens.shape[1], config.head_dim, config.rope_theta)
-    for layer in params["layers"]:
-        x = x + _attention(
-            layer["self_attn"], rms_norm(x, layer["input_layernorm"], config.norm_eps), config, rotation, dtype
-        )
-        x = x + _mlp(layer["mlp"], rms_norm(x, layer["post_attention_layernorm"], config.norm_eps), dtype)
+    rotation = rope_table(positions_of(inputs), config.head_dim, config.rope_theta, config.rope_scaling)
+
+    def layer(params: Params, x: Array) -> Array:
+        normed = rms_norm(x, params["input_layernorm"], config.norm_eps)
+        x = x + _attention(params["self_attn"], normed, inputs.segment_ids, config, rotation, compute)
+        normed = rms_norm(x, params["post_attention_layernorm"], config.norm_eps)
+        return compute.activations(x + _mlp(params["mlp"], normed, compute), "batch", None, None)
+
+    x = compute.activations(params["embed_tokens"][inputs.tokens], "batch", None, None)
+    x = apply_layers(layer, x, params["layers"], compute)
     return rms_norm(x, params["norm"], config.norm_eps)
 
 
@@ -96,31 +123,30 @@ def rms_norm(x: Array, weight: Array, eps: float) -> Array:
     return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps) * weight
 
 
-def _attention(params: Params, x: Array, config: LlamaConfig, rotation: tuple[Array, Array], dtype: jnp.dtype) -> Array:
+def _attention(
+    params: Params,
+    x: Array,
+    segment_ids: Array | None,
+    config: LlamaConfig,
+    rotation: tuple[Array, Array],
+    compute: Compute,
+) -> Array:
     batch, seq, _ = x.shape
-    # One product for queries, keys and values: fewer and larger products are faster.
-    joined = dot(x, jnp.concatenate([params["q_proj"], params["k_proj"], params["v_proj"]], axis=1), dtype)
-    heads = joined.reshape(batch, seq, config.num_heads + 2 * config.kv_heads, config.head_dim)
-    q, k, v = jnp.split(heads, [config.num_heads, config.num_heads + config.kv_heads], axis=2)
-    mixed = causal_attention(rotate(q, rotation), rotate(k, rotation), v, dtype)
-    return dot(mixed.reshape(batch, seq, -1), params["o_proj"], dtype)
+    projected = dots(x, [params["q_proj"], params["k_proj"], params["v_proj"]], compute)
+    if config.qkv_bias:
+        biases = (params["q_bias"], params["k_bias"], params["v_bias"])
+        projected = [each + bias for each, bias in zip(projected, biases, strict=True)]
+    q, k, v = (
+        compute.activations(each.reshape(batch, seq, -1, config.head_dim), "batch", None, "heads", None)
+        for each in projected
+    )
+    if config.qk_norm:
+        q, k = rms_norm(q, params["q_norm"], config.norm_eps), rms_norm(k, params["k_norm"], config.norm_eps)
+    mixed = attention(rotate(q, rotation), rotate(k, rotation), v, segment_ids=segment_ids, compute=compute)
+    return dot(mixed.reshape(batch, seq, -1), params["o_proj"], compute.dtype)
 
 
-def _mlp(params: Params, x: Array, dtype: jnp.dtype) -> Array:
-    joined = dot(x, jnp.concatenate([params["gate_proj"], params["up_proj"]], axis=1), dtype)
-    gate, up = jnp.split(joined, 2, axis=-1)
-    return dot(jax.nn.silu(gate) * up, params["down_proj"], dtype)
-
-
-def rope_table(seq: int, head_dim: int, theta: float) -> tuple[Array, Array]:
-    """Cosines and sines of the rotary angles, ``[seq, 1, head_dim / 2]`` each."""
-    frequencies = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
-    angles = jnp.arange(seq, dtype=jnp.float32)[:, None, None] * frequencies
-    return jnp.cos(angles), jnp.sin(angles)
-
-
-def rotate(x: Array, rotation: tuple[Array, Array]) -> Array:
-    """Turn each head by its position. Number ``i`` is paired with ``i + head_dim / 2``, as in Hugging Face's files."""
-    cos, sin = rotation
-    first, second = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+def _mlp(params: Params, x: Array, compute: Compute) -> Array:
+    gate, up = dots(x, [params["gate_proj"], params["up_proj"]], compute)
+    inner = compute.activations(jax.nn.silu(gate) * up, "batch", None, "mlp")
+    return dot(inner, params["down_proj"], compute.dtype)

@@ -1,0 +1,71 @@
+"""The engine that a process has loaded before it forks its workers.
+
+The server that workers are forked from imports this module, and finds in its environment which tokenizer will be asked
+for. Whoever asks for another one gets that, only later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Generator
+
+from marin.errors import ConfigurationError
+from marin.processing.heap import keep_heap_small
+from marin.processing.tokenize.engines import ByteEngine, Engine, EngineRefusal, FastEngine, ReferenceEngine
+
+_VARIABLE = "MARIN_PRELOADED_TOKENIZER"
+_loaded: dict[tuple[bytes, bool], Engine] = {}
+"""By the digest of the file, as another one may have taken its place."""
+
+
+@contextlib.contextmanager
+def announced(tokenizer_file: str | None, *, parse_special: bool) -> Generator[None]:
+    """Inside, a server that is started loads the fast engine of this file at once."""
+    if tokenizer_file is None:
+        yield
+        return
+    os.environ[_VARIABLE] = f"{int(parse_special)}{tokenizer_file}"
+    try:
+        yield
+    finally:
+        del os.environ[_VARIABLE]
+
+
+def load(tokenizer_file: str | None, *, is_fast: bool, parse_special: bool) -> Engine:
+    """The engine; ``None`` for a file is bytes. Where the fast one refuses, it is the reference, which says why."""
+    if tokenizer_file is None:
+        return ByteEngine()
+    with open(tokenizer_file, "rb") as stream:
+        data = stream.read()
+    if is_fast and (engine := _loaded.get(_key(data, parse_special))) is not None:
+        return engine
+    refusal = None
+    if is_fast:
+        try:
+            engine = _loaded[_key(data, parse_special)] = FastEngine(data, parse_special=parse_special)
+        except EngineRefusal as fault:
+            refusal = str(fault)
+        else:
+            return engine
+    reference = ReferenceEngine(data, label=tokenizer_file, parse_special=parse_special)
+    reference.why = refusal
+    return reference
+
+
+def _preload() -> None:
+    announced_file = os.environ.get(_VARIABLE)
+    if not announced_file:
+        return
+    parse_special, file = announced_file[0] == "1", announced_file[1:]
+    with contextlib.suppress(OSError, ConfigurationError):  # whoever asks for it is told
+        load(file, is_fast=True, parse_special=parse_special)
+
+
+def _key(data: bytes, parse_special: bool) -> tuple[bytes, bool]:
+    return hashlib.sha256(data).digest(), parse_special
+
+
+keep_heap_small()
+_preload()

@@ -1,0 +1,185 @@
+"""A run on several hosts: the same script in several processes, over one store."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.executors.hosts import free_port
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import os, sys, time
+from dataclasses import dataclass
+from pathlib import Path
+from marin.execution import Artifact, ArtifactStep, RunOptions, remote
+from marin.execution.runner import run
+
+STORE, VERSION, MODE = sys.argv[1:]
+HOST = os.environ.get("MARIN_HOST", "0")
+
+@dataclass(frozen=True)
+class Words(Artifact):
+    count: int
+
+def mark(text):
+    with open(f"{STORE}.log", "a") as file:
+        file.write(f"{text} on {HOST} of {os.environ.get('MARIN_HOSTS')}\\n")
+
+def write(config):
+    mark("write")
+    Path(config["output"], "words").write_text("so much depends")
+    return Words(count=3)
+
+def together(config):
+    me = os.environ["MARIN_HOST"]
+    mark("together")
+    if MODE == "fails" and me == "1":
+        raise ValueError("no such shard")
+    words = Path(config["words"], "words").read_text().split()
+    Path(config["output"], f"host-{me}").write_text(words[int(me)])
+    deadline = time.monotonic() + 60
+    while not all(Path(config["output"], f"host-{n}").exists() for n in (0, 1)) or MODE != "":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # a poll: the other host is a process of its own
+    return Words(count=int(me) + 10)
+
+def repeat(config):
+    mark("last")
+    return Words(count=config["n"])
+
+words = ArtifactStep(
+    name="raw/words", version=VERSION, artifact_type=Words, run=remote(write),
+    build_config=lambda ctx: {"output": ctx.output_path},
+)
+joint = ArtifactStep(
+    name="joint", version=VERSION, artifact_type=Words, run=remote(together, all_hosts=True, grace=5), deps=(words,),
+    build_config=lambda ctx: {"output": ctx.output_path, "words": ctx.artifact_path(words)},
+)
+last = ArtifactStep(
+    name="last", version=VERSION, artifact_type=Words, run=repeat, deps=(joint,),
+    build_config=lambda ctx: {"n": ctx.resolved(joint).count},
+)
+if MODE == "other" and HOST == "1":
+    last = words
+made = run(last, joint, options=RunOptions(prefix=STORE, lease_seconds=5))
+print([(each.count, sorted(name for name in os.listdir(each.path) if name[0] != ".")) for each in made], flush=True)
+"""
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def start(store, version="2026.07.01", mode="", hosts=2, **variables):
+    store.parent.mkdir(exist_ok=True)
+    script = store.parent / "script.py"
+    script.write_text(SCRIPT)
+    address = f"127.0.0.1:{free_port()}"
+    return [
+        subprocess.Popen(
+            [sys.executable, str(script), str(store), version, mode],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "MARIN_HOSTS": str(hosts),
+                "MARIN_HOST": str(host),
+                "MARIN_COORDINATOR": address,
+                **variables,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for host in range(hosts)
+    ]
+
+
+def ended(processes):
+    said = [process.communicate(timeout=100) for process in processes]
+    return [process.returncode for process in processes], [out for out, _ in said], [err for _, err in said]
+
+
+def marks(store):
+    return sorted(Path(f"{store}.log").read_text().splitlines())
+
+
+def wait_for(path, text):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError):
+            if path.read_text().count(text) >= 2:
+                return
+        time.sleep(0.02)  # a poll: nothing tells when other processes are so far
+    raise AssertionError(f"{text} was not seen")
+
+
+@pytest.mark.parametrize("version", ["2026.07.01", "dev"])
+def test_all_hosts_make_one_artifact_under_one_lease(version, tmp_path):
+    store = tmp_path / "store"
+    codes, out, err = ended(start(store, version))
+    assert codes == [0, 0], err
+    assert out[0] == out[1] == "[(10, []), (10, ['host-0', 'host-1'])]\n"
+    assert "host 1 of 2 takes part: host 0 tells how the run goes" in err[1]
+    assert marks(store) == ["last on 0 of 2", "together on 0 of 2", "together on 1 of 2", "write on 0 of "]
+    record = json.loads((store / "joint" / version / ".artifact.json").read_text())
+    assert record["state"] == "built"
+    assert record["build"]["result"] == {"count": 10}
+    logs = [path.name for path in (store / "joint" / version / ".logs").iterdir()]
+    assert len(logs) == 2
+    assert sum(".host-1." in name for name in logs) == 1
+
+
+def test_what_is_made_is_not_made_again(tmp_path):
+    store = tmp_path / "store"
+    assert ended(start(store))[0] == [0, 0]
+    before = marks(store)
+    codes, out, err = ended(start(store))
+    assert codes == [0, 0], err
+    assert out[0] == out[1]
+    assert marks(store) == before
+
+
+def test_what_fails_on_one_host_fails_on_all(tmp_path):
+    codes, _, err = ended(start(tmp_path / "store", mode="fails"))
+    assert codes == [1, 1]
+    for each in err:
+        assert "joint@2026.07.01: StepError: host 1: ValueError: no such shard" in each
+    record = json.loads((tmp_path / "store" / "joint" / "2026.07.01" / ".artifact.json").read_text())
+    assert record["state"] == "failed"
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_signal_to_one_runner_ends_all_processes(host, tmp_path):
+    store = tmp_path / "store"
+    processes = start(store, mode="waits")
+    wait_for(Path(f"{store}.log"), "together")
+    processes[host].send_signal(signal.SIGTERM)
+    if host == 1:
+        assert processes[1].wait(60) == 128 + signal.SIGTERM
+        processes[0].send_signal(signal.SIGTERM)
+    codes, _, err = ended(processes)
+    assert codes[host] == 128 + signal.SIGTERM, err
+    assert all(codes)
+
+
+def test_a_killed_runner_of_host_0_ends_the_others(tmp_path):
+    store = tmp_path / "store"
+    first, second = start(store, mode="waits")
+    wait_for(Path(f"{store}.log"), "together")
+    first.kill()
+    _, (_, code), (_, err) = (None, *ended([first, second])[0::2])
+    assert code == 1
+    assert "the process of host 0 of 2 ended" in err
+
+
+def test_another_script_is_told(tmp_path):
+    codes, _, err = ended(start(tmp_path / "store", mode="other", MARIN_HOSTS_WAIT="3"))
+    assert codes == [1, 1]
+    assert "it came for the run of raw/words@2026.07.01, joint@2026.07.01, but host 0 for the run of last@" in err[1]
+    assert "of 2 hosts 1 did not come" in err[0]
