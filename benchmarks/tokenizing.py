@@ -14,6 +14,7 @@ TIMES = 10
 OF_ENGINE = 0.6
 
 WHOLE = "text to committed cache, the whole command"
+ENCODING = "text to tokens: read, encoded, written and durable"
 BEYOND = "the same, beyond the start"
 
 
@@ -42,9 +43,9 @@ def rows(measured: Measured) -> Sequence[Row]:
         theirs = tools.seconds(measured, peer, FULL).rate(size, "MB/s")
         found.append(at_least_times(WHOLE, ours, peer, theirs, TIMES))
         found.append(_beyond(measured, ours_beyond, peer, rest))
-    encoding = partial(tools.engine_seconds, measured)
-    theirs = tools.beyond_start(ENGINE, encoding, rest)
-    found.append(at_least_times(BEYOND, ours_beyond, ENGINE, theirs, OF_ENGINE))
+    encoding = measured.of("marin", FULL, lambda sample: sample.said["encoding"], "s").rate(size, "MB/s")
+    theirs = tools.engine_seconds(measured, ENGINE, FULL).rate(size, "MB/s")
+    found.append(at_least_times(ENCODING, encoding, ENGINE, theirs, OF_ENGINE))
     found.append(told(WHOLE, ours, "engine, with its start", _with_load(measured, size)))
     return found
 

@@ -1,13 +1,26 @@
-"""JSON lines to a committed cache in Marin: ``tokenize_marin.py FOLDER TOKENIZER STORE [run|plan] [CORES]``."""
+"""JSON lines to a committed cache in Marin: ``tokenize_marin.py FOLDER TOKENIZER STORE [run|plan] [CORES]``.
 
+``encoding`` is what the step's log tells: from the first part that is begun until all are written and durable.
+"""
+
+import glob
 import json
 import os
+import re
 import sys
 import time
 
 from corpus_cache import handle
 
 from marin.execution import RunOptions, plan, run
+
+
+def encoding_seconds(store):
+    [log] = glob.glob(f"{store}/**/.logs/*.log", recursive=True, include_hidden=True)
+    with open(log, encoding="utf-8") as lines:
+        [told] = re.findall(r"MB of text in ([0-9.]+) s by", lines.read())
+    return float(told)
+
 
 if __name__ == "__main__":
     folder, tokenizer, store, action = sys.argv[1:5]
@@ -27,6 +40,7 @@ if __name__ == "__main__":
             "tokens": train.tokens,
             "added": train.documents,  # one end-of-text id behind each document
             "text_bytes": train.text_bytes,
+            "encoding": encoding_seconds(store),
         }
     seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu_begun
     print(f"measured: {json.dumps(said | {action: seconds, f'{action}_cpu': cpu_seconds})}")

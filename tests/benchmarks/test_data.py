@@ -180,7 +180,8 @@ SAID = {
 
 
 def sample(command, **said):
-    scale = {"text_bytes": 5e6 * command.size, "engine": 0.1 * command.size, "engine_cpu": 0.1 * command.size}
+    scale = {"text_bytes": 5e6 * command.size, "encoding": 0.2 * command.size}
+    scale |= {"engine": 0.1 * command.size, "engine_cpu": 0.1 * command.size}
     return Sample(
         seconds=1.0 + command.size,
         cpu_seconds=1.0 + 2 * command.size,

@@ -59,7 +59,7 @@ class _Lines:
                     yield from self._long(long)
                     held, long = [], None
                 if begin < cut:
-                    yield from self._short(b"".join([*held, block[begin : cut - 1]]).split(b"\n"))
+                    yield from self._short(b"".join([*held, block[begin : cut - 1]]))
                     held = []
                 held, size = [*held, block[cut:]], len(block) - cut
                 if self._is_over():
@@ -69,23 +69,28 @@ class _Lines:
             position, excerpt = partial(self._position, self._number, self._offset), b"".join(held)[-400:]
             self._bad.refuse_rest(fault.reason, self._piece.file, position, fault.expected, excerpt)
 
-    def _short(self, lines: list[bytes]) -> Iterator[Any]:
+    def _short(self, lines: bytes) -> Iterator[Any]:
         accept, make, decode, stop = self._accept, self._make, orjson.loads, self._stop
         start, offset, number = self._piece.start + self._added, self._offset, self._number
         told = self._disk.tell() if self._piece.file.compression else None
-        for line in lines:
+        find, view, begin, end = lines.find, memoryview(lines), 0, -1  # views: a text is not copied to be decoded
+        while end < len(lines):
             if stop is not None and offset >= stop:
                 break
+            begin = end + 1
+            if (end := find(b"\n", begin)) < 0:
+                end = len(lines)
+            line = view[begin:end]
             number += 1
             try:
                 try:
                     record = accept(decode(line))
                 except Inexact:
-                    record = accepted_exactly(accept, partial(loads_exactly, line))
+                    record = accepted_exactly(accept, partial(loads_exactly, bytes(line)))
             except (orjson.JSONDecodeError, Unfit) as fault:
                 self._offset, self._number = offset, number
-                if line.strip():
-                    self._refuse(fault if isinstance(fault, Unfit) else unfit_json(line, fault), line)
+                if (text := bytes(line)).strip():
+                    self._refuse(fault if isinstance(fault, Unfit) else unfit_json(text, fault), text)
                 offset += len(line) + 1
                 continue
             offset += len(line) + 1

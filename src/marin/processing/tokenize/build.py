@@ -14,6 +14,7 @@ import gc
 import os
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -254,6 +255,7 @@ class _Build:
         progress, earlier = Progress(self._size), self._earlier(job)
         reader = job.reader(engine, chat_encoder(job, engine))
         left, records = self._config.sample_count, list[PartRecord]()
+        begun, made = time.perf_counter(), list[PartRecord]()
         for part in self._parts:
             # A sample is taken of what is trained on; what it is validated on is whole.
             limit = left if part.split == TRAIN else None
@@ -262,10 +264,12 @@ class _Build:
             record = earlier.get(part.number) if limit is None else None
             if record is None:
                 record = make_part(job, part, reader, progress.tell, limit=limit)
+                made.append(record)
             if left is not None and limit is not None:
                 left -= sum(shard.documents + shard.empty_documents for shard in record.shards) // reader.documents
             progress.end(part, record)
             records.append(record)
+        _tell_rate(job, made, time.perf_counter() - begun, self._workers)
         return records
 
     def _make_with(self, job: Job, crew: Crew) -> list[PartRecord]:
@@ -273,7 +277,9 @@ class _Build:
         for part in self._parts:
             if part.number in earlier:
                 progress.end(part, earlier[part.number])
+        begun = time.perf_counter()
         made = crew.make(job, [part for part in self._parts if part.number not in earlier], progress)
+        _tell_rate(job, made, time.perf_counter() - begun, self._workers)
         found = earlier | {record.part: record for record in made}
         return [found[part.number] for part in self._parts]
 
@@ -364,6 +370,14 @@ def _why_empty(split: str, manifest: Manifest, config: TokenizeConfig, sources: 
     if split == TRAIN:
         return f"{chosen} all for validation; make held_out smaller, such as 0.01"
     return f"{chosen} none; make held_out larger, or give validation= files"
+
+
+def _tell_rate(job: Job, made: Sequence[PartRecord], seconds: float, workers: int) -> None:
+    """Say how long it took to read, encode and write ``made``: one line of the step's log."""
+    shards = [shard for record in made for shard in record.shards]
+    text, tokens = sum(shard.text_bytes for shard in shards) / 1e6, sum(shard.tokens for shard in shards) / 1e6
+    by = f"{job.engine}, {workers} worker{'' if workers == 1 else 's'}"
+    print(f"{tokens:,.1f}M tokens of {text:,.1f} MB of text in {seconds:.3f} s by {by}", file=sys.stderr, flush=True)
 
 
 def _commit(

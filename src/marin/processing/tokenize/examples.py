@@ -22,15 +22,20 @@ _AT_ONCE = 1 << 20
 
 
 class Encoded(NamedTuple):
-    """Documents one after the other: their ids, the length of each, and which ids are learned (``None``: all)."""
+    """Documents one after the other: their ids, the length of each, and which ids are learned (``None``: all).
+
+    ``sizes``: bytes of the text of each as UTF-8; ``None``: those that the examples said.
+    """
 
     ids: npt.NDArray[np.uint32]
     lengths: npt.NDArray[np.int64]
     mask: npt.NDArray[np.bool_] | None = None
+    sizes: npt.NDArray[np.int64] | None = None
 
 
 class Example(NamedTuple):
-    """One record. ``size``: bytes of its text; ``consumed``: of its piece so far; ``is_empty``: nothing to learn."""
+    """One record. ``size``: bytes of its text, or characters where ``encode`` tells the bytes; ``consumed``: bytes of
+    its piece so far; ``is_empty``: nothing to learn."""
 
     content: Any
     size: int
@@ -57,7 +62,8 @@ class ExampleReader(Protocol):
         ...
 
 
-def _utf8_bytes(text: str) -> int:
+def utf8_bytes(text: str) -> int:
+    """Bytes of ``text`` as UTF-8."""
     if text.isascii():
         return len(text)
     # A large text is not to be in memory twice.
@@ -76,13 +82,15 @@ class TextReader:
 
     def read(self, piece: Piece, bad: BadRecords) -> Iterator[Example]:
         for text, consumed in read_documents(piece, self._text_key, bad):
-            yield Example(text, _utf8_bytes(text), consumed, not text)
+            yield Example(text, len(text), consumed, not text)
 
     def key(self, content: str) -> str:
         return content
 
     def encode(self, contents: Sequence[str]) -> Encoded:
-        return Encoded(*framed(*self._engine.encode(contents), self._framing))
+        ids, lengths = framed(*self._engine.encode(contents), self._framing)
+        # Only now: the engine has asked for the UTF-8 of each, which Python keeps, so that it need not be made again.
+        return Encoded(ids, lengths, sizes=np.array([utf8_bytes(text) for text in contents], np.int64))
 
     def encode_long(self, content: str) -> Iterator[npt.NDArray[np.uint32]]:
         yield np.array(self._framing.prefix, np.uint32)

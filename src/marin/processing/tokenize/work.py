@@ -16,7 +16,7 @@ from marin.processing.durable import write_whole
 from marin.processing.tokenize.cache import ShardWriter
 from marin.processing.tokenize.chat import ChatEncoder
 from marin.processing.tokenize.engines import Engine
-from marin.processing.tokenize.examples import ChatReader, ExampleReader, PrebuiltReader, TextReader
+from marin.processing.tokenize.examples import ChatReader, ExampleReader, PrebuiltReader, TextReader, utf8_bytes
 from marin.processing.tokenize.formats import ChatFormat, DocumentFormat, PrebuiltFormat, PreferenceFormat
 from marin.processing.tokenize.manifest import (
     CACHE_FORMAT,
@@ -189,7 +189,7 @@ class _Sink:
             return False
         if size > LARGE_BYTES and (pieces := self._reader.encode_long(content)) is not None:
             self._flush()
-            tokens = self._writer.write_long(pieces, text_bytes=size)
+            tokens = self._writer.write_long(pieces, text_bytes=utf8_bytes(content))
             self.tokens += tokens
             self._empty += not tokens
             return True
@@ -209,8 +209,8 @@ class _Sink:
         self._writer.discard()
 
     def _flush(self) -> None:
-        ids, lengths, mask = self._reader.encode(self._contents)
-        sizes = np.array(self._sizes, np.int64)
+        ids, lengths, mask, sizes = self._reader.encode(self._contents)
+        sizes = np.array(self._sizes, np.int64) if sizes is None else sizes
         if len(lengths) and int(lengths.min()) == 0:
             # Of a policy that adds nothing, a text may have no ids, such as one that a normal form removes. Of a pair
             # neither is kept then: it would be taken for another's.
