@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -211,7 +212,7 @@ def test_validation_files_are_left_out_of_training(tmp_path: Path):
     tokenize(asked)
     assert (decoded(asked), decoded(asked, "validation")) == (["a", "c"], ["b"])
     everything = files(tmp_path / "*.jsonl")
-    with pytest.raises(DataError, match="nothing is left to train on"):
+    with pytest.raises(DataError, match=r"nothing is left to train on\. Name fewer with validation=, or .*held_out="):
         tokenize(config(tmp_path / "none", everything, validation=everything))
 
 
@@ -371,6 +372,15 @@ def test_a_template_that_adds_nothing_is_told(tmp_path: Path, capsys: pytest.Cap
     around = tokenizers.processors.TemplateProcessing(single="$A <s>", special_tokens=[("<s>", 1)])
     processor = json.loads(around.__getstate__())
     assert "adds nothing" not in told("around", post_processor=processor)
+
+
+def test_the_log_tells_how_much_was_made_how_fast_and_by_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    poems = ["naïve — 東京 👩‍🚀"] * 50_000
+    tokenize(config(tmp_path / "out", write_poems(tmp_path / "poems.jsonl", poems)))
+    size = len(poems[0].encode()) * len(poems)
+    told = re.findall(r"^(\S+)M tokens of (\S+) MB of text in [0-9.]+ s by (.*)", capsys.readouterr().err, re.MULTILINE)
+    assert told == [(f"{(size + len(poems)) / 1e6:.1f}", f"{size / 1e6:.1f}", "marin bytes 1, 1 worker")]
+    assert read_manifest(str(tmp_path / "out")).shards("train")[0].text_bytes == size
 
 
 def test_where_no_record_can_be_read_the_reasons_are_told(tmp_path: Path):

@@ -104,7 +104,7 @@ def test_marin_show_prints_counts_a_histogram_and_documents_with_what_is_learned
     assert main(["show", "tokenized/chats@2026.07.01", "--prefix", str(tmp_path / "store")]) == 0
     shown = capsys.readouterr().out
     count, learned = cache.splits["train"].tokens, cache.splits["train"].learned_tokens
-    assert f"{count} tokens, {learned} of them learned in 1 documents" in shown
+    assert f"{count} tokens, {learned} of them learned in 1 document\n" in shown
     assert f"{count} to {count} tokens, median {count}, mean {count}" in shown
     assert "█" in shown
     assert "assistant\\n⟦They are red — 東京 👩\\u200d🚀.⟧" in shown

@@ -374,6 +374,8 @@ def _why_empty(split: str, manifest: Manifest, config: TokenizeConfig, sources: 
 
 def _tell_rate(job: Job, made: Sequence[PartRecord], seconds: float, workers: int) -> None:
     """Say how long it took to read, encode and write ``made``: one line of the step's log."""
+    if not made:
+        return
     shards = [shard for record in made for shard in record.shards]
     text, tokens = sum(shard.text_bytes for shard in shards) / 1e6, sum(shard.tokens for shard in shards) / 1e6
     by = f"{job.engine}, {workers} worker{'' if workers == 1 else 's'}"

@@ -159,7 +159,8 @@ def facts(cache: TokenizedCache) -> Iterator[tuple[str, Any]]:
         learned = summary.learned_tokens
         masked = "" if learned is None else f", {learned:,} of them learned"
         bad = f", {summary.empty_documents:,} empty ones left out" if summary.empty_documents else ""
-        yield split, f"{summary.tokens:,} tokens{masked} in {summary.documents:,} documents{bad}"
+        documents = f"{summary.documents:,} document{'' if summary.documents == 1 else 's'}"
+        yield split, f"{summary.tokens:,} tokens{masked} in {documents}{bad}"
         yield f"{split} lengths", _histogram(length_statistics(cache, split))
     encoder = encoder_of(cache)
     for document in sample(cache, _SAMPLES):
