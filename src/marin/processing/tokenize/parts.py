@@ -41,8 +41,8 @@ def plan_parts(train: Inputs, validation: Inputs | None, part_bytes: int | None)
     kept = [file for file in train.files if _which(file) not in held]
     if not kept:
         raise DataError(
-            f"every file of {train.description} is also a validation file: nothing is left to train on. Name fewer with "
-            "validation=, or hold documents of all files out with held_out=0.01"
+            f"every file of {train.description} is also a validation file: nothing is left to train on. Name fewer "
+            "with validation=, or hold documents of all files out with held_out=0.01"
         )
     total = sum(file.size for file in train.files)
     wanted = part_bytes or min(max(total // _WANTED, _SMALLEST), _LARGEST)
