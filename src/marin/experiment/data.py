@@ -200,7 +200,7 @@ def tokenized(
         name=name,
         version=version,
         run=remote(
-            "marin.processing.tokenize.build:tokenize",
+            "marin.processing.tokenize.start:tokenize",
             resumable=True,
             resources=resources if resources is not None else ResourceConfig(cpus=workers or 1),
         ),

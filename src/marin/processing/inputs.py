@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 
 from marin.errors import ConfigurationError
 from marin.execution.redaction import shown_place
-from marin.processing.download_hub import fetch_all
-from marin.processing.hub import PARTIALS, list_files, open_repository
 from marin.processing.input_files import InputFile, files_below, input_files
 from marin.processing.near import near_names
 from marin.processing.sources import FileFormat, FileSource, HubSource, Source, is_url, split_suffixes
@@ -126,6 +124,10 @@ def _split_of(name: str) -> str:
 
 
 def _download(source: HubSource, folder: str) -> Inputs:
+    # Only here: the hub's client takes a tenth of a second, in each process, and most sources are files.
+    from marin.processing.download_hub import fetch_all  # noqa: PLC0415
+    from marin.processing.hub import PARTIALS, list_files, open_repository  # noqa: PLC0415
+
     memory = os.path.join(folder, "commit.json")
     repository = open_repository(source.repository, "dataset", source.revision, memory=memory, called=_called(source))
     present = {file.name: file for file in list_files(repository)}

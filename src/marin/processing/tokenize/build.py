@@ -46,15 +46,13 @@ from marin.processing.tokenize.manifest import (
     write_manifest,
 )
 from marin.processing.tokenize.parts import Part, plan_parts
+from marin.processing.tokenize.start import CREW_BYTES
 from marin.processing.tokenize.tokenize import TokenizeConfig, TokenizedCache
 from marin.processing.tokenize.tokenizer_files import TEMPLATE_FILE, read_tokenizer_files
 from marin.processing.tokenize.work import PART_RECORDS, Job, inputs_now, make_part
 
 _FAST_BYTES = 4_000_000
 """Less input is encoded by the reference, before a fast engine would have been loaded."""
-
-_CREW_BYTES = 16_000_000
-"""Less input is not worth starting worker processes."""
 
 
 def tokenize(config: TokenizeConfig) -> TokenizedCache:
@@ -164,7 +162,7 @@ class _Build:
         self._size = sum(part.size for part in parts)
         # How much of a part a sample takes depends on all parts before it: one after the other, then.
         workers = 1 if config.sample_count is not None else config.workers or count_cpus()
-        self._workers = min(workers, len(parts)) if self._size >= _CREW_BYTES else 1
+        self._workers = min(workers, len(parts)) if self._size >= CREW_BYTES else 1
 
     def run(self) -> tuple[Job, list[PartRecord]]:
         """Raises what reading and encoding raise; what is finished then is kept for the next attempt."""

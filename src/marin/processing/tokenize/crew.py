@@ -10,10 +10,9 @@ import concurrent.futures
 import concurrent.futures.process
 import contextlib
 import multiprocessing
-import multiprocessing.forkserver
 import os
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +26,7 @@ from marin.processing.tokenize.engines import Engine, FlatIds, ReferenceEngine
 from marin.processing.tokenize.gate import encoded_probe
 from marin.processing.tokenize.manifest import PartRecord
 from marin.processing.tokenize.parts import Part
+from marin.processing.tokenize.server import start_server
 from marin.processing.tokenize.work import Job, make_part
 
 _LOOK_SECONDS = 0.2
@@ -81,10 +81,7 @@ class Crew:
 
     def __init__(self, choice: EngineChoice, workers: int) -> None:
         context = multiprocessing.get_context("forkserver")
-        with _preloading(choice):
-            context.set_forkserver_preload([preloaded.__name__, __name__])
-            # Only now, so that the server inherits what is to be loaded.
-            multiprocessing.forkserver.ensure_running()
+        start_server(choice.tokenizer_file if choice.is_fast else None, parse_special=choice.parse_special)
         self._counters = context.Array("q", 2 * workers)
         self._next = context.Value("q", 0)
         self._pool = concurrent.futures.ProcessPoolExecutor(
@@ -128,12 +125,6 @@ class Crew:
                 "give fewer workers=, or a machine with more memory; what is finished is kept"
             ) from fault
         return [found[part.number] for part in parts]
-
-
-@contextlib.contextmanager
-def _preloading(choice: EngineChoice) -> Generator[None]:
-    with preloaded.announced(choice.tokenizer_file if choice.is_fast else None, parse_special=choice.parse_special):
-        yield
 
 
 def _end_processes(pool: concurrent.futures.ProcessPoolExecutor) -> None:
@@ -207,3 +198,6 @@ def chat_encoder(job: Job, engine: Engine) -> ChatEncoder | None:
         bos_token=job.bos_token,
         eos_token=job.identity.eos_token,
     )
+
+
+preloaded.finish()

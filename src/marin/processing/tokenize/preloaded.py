@@ -9,28 +9,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Generator
+import threading
 
 from marin.errors import ConfigurationError
 from marin.processing.heap import keep_heap_small
 from marin.processing.tokenize.engines import ByteEngine, Engine, EngineRefusal, FastEngine, ReferenceEngine
+from marin.processing.tokenize.server import VARIABLE
 
-_VARIABLE = "MARIN_PRELOADED_TOKENIZER"
 _loaded: dict[tuple[bytes, bool], Engine] = {}
 """By the digest of the file, as another one may have taken its place."""
-
-
-@contextlib.contextmanager
-def announced(tokenizer_file: str | None, *, parse_special: bool) -> Generator[None]:
-    """Inside, a server that is started loads the fast engine of this file at once."""
-    if tokenizer_file is None:
-        yield
-        return
-    os.environ[_VARIABLE] = f"{int(parse_special)}{tokenizer_file}"
-    try:
-        yield
-    finally:
-        del os.environ[_VARIABLE]
+_loading: list[threading.Thread] = []
 
 
 def load(tokenizer_file: str | None, *, is_fast: bool, parse_special: bool) -> Engine:
@@ -54,11 +42,15 @@ def load(tokenizer_file: str | None, *, is_fast: bool, parse_special: bool) -> E
     return reference
 
 
-def _preload() -> None:
-    announced_file = os.environ.get(_VARIABLE)
-    if not announced_file:
-        return
-    parse_special, file = announced_file[0] == "1", announced_file[1:]
+def finish() -> None:
+    """Wait for what is being loaded: to be called by the last module that the server imports, before it forks."""
+    for loading in _loading:
+        loading.join()
+    _loading.clear()
+
+
+def _preload(announced: str) -> None:
+    parse_special, file = announced[0] == "1", announced[1:]
     with contextlib.suppress(OSError, ConfigurationError):  # whoever asks for it is told
         load(file, is_fast=True, parse_special=parse_special)
 
@@ -68,4 +60,7 @@ def _key(data: bytes, parse_special: bool) -> tuple[bytes, bool]:
 
 
 keep_heap_small()
-_preload()
+if announced := os.environ.get(VARIABLE):
+    # Beside the imports that follow: the library lets go of the interpreter while it loads.
+    _loading.append(threading.Thread(target=_preload, args=(announced,)))
+    _loading[0].start()
