@@ -256,7 +256,7 @@ def test_a_failed_attempt_is_told_with_error_place_and_log(tmp_path: Path):
     path = script(tmp_path, "bad = poems('bad', version='2026.07.01', run=fail)\n")
     assert marin(tmp_path, "run", path).returncode == 1
     for words, head in (
-        (("bad",), "bad@2026.07.01 has failed: the next run builds it again\n"),
+        (("bad",), "bad@2026.07.01 has failed: the next run tries again\n"),
         (("bad", path), "bad@2026.07.01 would be built: the attempt of "),
     ):
         text = why(tmp_path, *words)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from marin.errors import LeaseLostError, StorageFullError, StoreError
-from marin.execution.held_record import HeldRecord
+from marin.execution.held_record import HeldRecord, stopped
 from marin.execution.identity import ArtifactId
 from marin.execution.record import Attempt, Record, State, StopRequest, decode_record, encode_record, record_path
 from marin.storage.local import LocalStore
@@ -236,3 +236,11 @@ def test_who_wakes_up_after_it_was_stopped_knows_it(store: Store):
     assert not held.renew()
     assert held.is_lost
     assert held.attempt.stop == request
+
+
+def test_who_stopped_a_step_and_what_a_new_run_does_is_told():
+    told = str(stopped(ID, StopRequest(by="anna@node7", at="2026-07-02T10:00:00Z")))
+    assert told.startswith(
+        "raw/poems@2026.07.01 was stopped by anna@node7 at 2026-07-02T10:00:00Z. A new run builds it"
+    )
+    assert told.endswith("; a resumable step goes on from what it has saved")

@@ -307,6 +307,7 @@ def test_a_text_handle_runs_with_the_bytes_tokenizer(tmp_path: Path):
         ({"source": 3}, r"source 3 is int: give a path, a glob, a hub id"),
         ({"source": {"train": "a"}}, r"source \{'train': 'a'\} is dict: give a path"),
         ({"source": [3]}, r"a source path is 3, of int: give text, or a Path"),
+        ({"source": [files("a.txt")]}, r"of FileSource: .*each is an argument: files\('a.txt', 'b.txt'\)"),
         ({"source": None, "paths": 3}, r"source 3 is int"),
         ({"source": None, "paths": hf("org/poems")}, r"paths= are files, and HubSource"),
         ({"validation": 0.1}, r"source 0\.1 is float"),

@@ -113,7 +113,7 @@ def test_an_array_that_does_not_end_with_the_file_is_told(tmp_path: Path, data: 
 def test_a_text_file_that_is_not_utf8_is_named_with_line_and_byte(tmp_path: Path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\ntw\xffo\n\n")
-    with pytest.raises(BadRecordError, match=r"a\.txt, line 2, byte 6: invalid UTF-8"):
+    with pytest.raises(BadRecordError, match=r"line 2, byte 6: invalid UTF-8: .*; convert .* exclude=\), found"):
         texts(path)
     path.write_bytes(b"\xef\xbb\xbf" + b"one\n" * 400_000 + "ö".encode()[:1])
     with pytest.raises(BadRecordError, match=r"a\.txt, line 400001, byte 1600003: invalid UTF-8"):

@@ -1,6 +1,7 @@
 """The step function on toy text: what it learns, what it leaves behind, what it refuses, how it goes on."""
 
 import dataclasses
+import functools
 import json
 import logging
 import math
@@ -20,6 +21,7 @@ from marin.errors import (
     DeviceNotFoundError,
     MarinError,
     NonFiniteLossError,
+    NotEnoughResourcesError,
     TokenizerMismatchError,
 )
 from marin.execution.progress import Progress, progress_sink
@@ -27,6 +29,7 @@ from marin.processing.mixture.mixture import MixtureStage
 from marin.training import loop
 from marin.training.checkpoint_policy import CheckpointPolicy
 from marin.training.evaluate import evaluate
+from marin.training.mesh_config import MeshConfig
 from marin.training.optimizers import AdamConfig
 from marin.training.prepare import prepare
 from marin.training.trackers import running
@@ -207,6 +210,11 @@ def test_a_loss_that_is_not_finite_stops_the_training_with_step_and_remedy(cache
         ({"device": "cuda:0"}, DeviceNotFoundError, r"there is no cuda:0 .*present is cpu:0.*jax\[cuda"),
         ({"device": "tpu"}, DeviceNotFoundError, r"there is no tpu .*present is cpu:0"),
         ({"device": "cpu:7"}, DeviceNotFoundError, r"there is no cpu:7 .*present is cpu:0"),
+        (
+            {"mesh": MeshConfig(fsdp=4)},
+            DeviceNotFoundError,
+            r"fsdp=4 takes 4 devices, but what JAX sees is cpu:0: .* or set XLA_FLAGS=\S+device_count=4, which",
+        ),
         ({"batch_size": 400}, DataError, r"holds 312 windows of seq_len=16 tokens, fewer than one batch of 400"),
         (
             {"num_train_steps": None, "num_train_epochs": 0.001},
@@ -458,8 +466,15 @@ def test_a_bad_batch_can_be_skipped_so_many_times(cache, tmp_path, monkeypatch):
     assert cache.path in line["skipped"]
     same_rate = AdamConfig(lr=1e-2, schedule="constant", warmup=0)
     failing.bad = float(np.float32(1e-2))
-    with pytest.raises(NonFiniteLossError, match=r"step 1: .* 1 such steps have been skipped before"):
+    with pytest.raises(NonFiniteLossError, match=r"step 2: .* 1 such steps have been skipped before"):
         train(train_config(tmp_path / "again", cache, on_nonfinite="skip", max_skipped_steps=1, optimizer=same_rate))
+
+
+def test_a_disk_that_is_too_small_is_told_before_any_array_is_made(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "check_disk", functools.partial(loop.check_disk, free=lambda path: 1000))
+    monkeypatch.setattr(loop, "new_state", lambda *args, **kwargs: pytest.fail("arrays were made"))
+    with pytest.raises(NotEnoughResourcesError, match=r"the training will need"):
+        train(train_config(tmp_path / "out", cache))
 
 
 def test_a_training_of_another_formula_is_refused(cache, tmp_path):
@@ -480,7 +495,9 @@ def test_a_training_begins_with_the_parameters_of_another(finished, cache, tmp_p
 def test_a_start_that_does_not_fit_is_told(finished, cache, tmp_path):
     _, start = finished
     larger = dataclasses.replace(start.config, hidden_dim=32)
-    with pytest.raises(CheckpointError, match=r"params.safetensors: embed_tokens is float32\[32, 16\], but the model"):
+    with pytest.raises(
+        CheckpointError, match=r"params.safetensors: embed_tokens is float32\[32, 16\], but .* leave out model="
+    ):
         train(train_config(tmp_path / "larger", cache, init_from=start, model=larger))
     with pytest.raises(ConfigurationError, match=r"seq_len=128 is longer than the model of init_from takes"):
         prepare(train_config(tmp_path / "long", cache, init_from=start, model=None, seq_len=128))

@@ -192,7 +192,7 @@ def _standing(answer: Answer) -> str:
         Condition.BUILDING: "is being built: other runs wait for it",
         Condition.REBUILDING: "is being rebuilt: the build before is served meanwhile",
         Condition.INTERRUPTED: f"was interrupted: its builder has ended, the next run takes over{kept}",
-        Condition.FAILED: f"has failed: the next run builds it again{kept}",
+        Condition.FAILED: f"has failed: the next run tries again{kept}",
     }[condition]
 
 

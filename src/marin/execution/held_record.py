@@ -68,7 +68,8 @@ def is_given_up(lease: Lease) -> bool:
 
 def stopped(id_: ArtifactId, request: StopRequest) -> StepStoppedError:
     """What a step raises that somebody has stopped, and what others raise that waited for it."""
-    return StepStoppedError(f"{id_} was stopped by {request.by} at {request.at}. A new run builds it")
+    remedy = "A new run builds it; a resumable step goes on from what it has saved"
+    return StepStoppedError(f"{id_} was stopped by {request.by} at {request.at}. {remedy}")
 
 
 class HeldRecord:

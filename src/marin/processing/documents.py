@@ -105,7 +105,7 @@ def _read_text(piece: Piece, bad: BadRecords) -> Iterator[Document]:
         rest = fault.object[fault.start :]  # up to the last byte read
         line = lines - rest.count(b"\n")
         position = f"line {line}, byte {read - len(rest)}"
-        expected = f"UTF-8 ({fault.reason}): convert it, or leave the file out with exclude="
+        expected = f"UTF-8 ({fault.reason}; convert the file, or leave it out with exclude=)"
         bad.refuse("invalid UTF-8", piece.file, lambda: position, expected, rest)
     except Damaged as fault:
         position = f"line {lines}, byte {read}"

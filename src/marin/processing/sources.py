@@ -198,7 +198,8 @@ def _file_path(path: PathText) -> str:
     given = cast("object", path)
     text = cast("object", os.fspath(path)) if isinstance(given, str | os.PathLike) else given
     if not isinstance(text, str):
-        raise ConfigurationError(f"a source path is {text!r}, of {type(text).__name__}: give text, or a Path")
+        several = "" if isinstance(text, int | float) else "; of several, each is an argument: files('a.txt', 'b.txt')"
+        raise ConfigurationError(f"a source path is {text!r}, of {type(text).__name__}: give text, or a Path{several}")
     if not text:
         raise ConfigurationError("a source path is empty; write files('data/*.jsonl')")
     if text.startswith("file:///"):

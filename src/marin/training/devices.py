@@ -36,9 +36,9 @@ def find_devices(name: str, mesh: MeshConfig | None = None) -> list[JaxDevice]:
     if device.index is None and present:
         wanted = mesh.num_devices if mesh else 1 if device.kind == "cpu" else len(present)
         if (wanted or 0) > len(present):
-            hint = " (of CPUs, XLA_FLAGS=--xla_force_host_platform_device_count=8 makes eight)"
+            hint = f", or set XLA_FLAGS=--xla_force_host_platform_device_count={wanted}, which makes so many of one CPU"
             raise DeviceNotFoundError(
-                f"the mesh {mesh} takes {wanted} devices, but for JAX {_present()}: choose a smaller one"
+                f"the mesh {mesh} takes {wanted} devices, but what JAX sees {_present()}: choose a smaller one"
                 + hint * (device.kind == "cpu")
             )
         return present[:wanted]

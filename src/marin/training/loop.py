@@ -17,7 +17,7 @@ from statistics import fmean
 import jax
 import numpy as np
 
-from marin.errors import DataError, NonFiniteLossError, RunInterrupted
+from marin.errors import CheckpointError, DataError, NonFiniteLossError, RunInterrupted
 from marin.execution.progress import report
 from marin.execution.results import to_json
 from marin.processing.heap import trim_heap
@@ -43,7 +43,7 @@ from marin.training.throughput import Throughput, devices_peak
 from marin.training.trackers.running import Trackers
 from marin.training.trackers.tracker import TrackedRun
 from marin.training.train_config import TrainLmConfig
-from marin.training.update import Measured, Rows, TrainState, make_update, new_state, rows_of
+from marin.training.update import Measured, Rows, TrainState, make_update, new_state, rows_of, state_shapes
 from marin.training.validation import Validation
 
 LOG_SECONDS = 30.0
@@ -177,23 +177,18 @@ class TrainingLoop:
         self._settle()
 
     def _first_state(self) -> tuple[int, TrainState]:
-        config = self._config
-        state = new_state(
-            self._prepared.model,
-            config.optimizer,
-            vocab_size=self._prepared.vocab_size,
-            seed=config.seed,
-            placement=self._placement,
-        )
+        config, model, vocab_size = self._config, self._prepared.model, self._prepared.vocab_size
         saved = self._checkpoints.newest()
-        if self._leads:
+        if self._leads:  # before the arrays are made, which of a model that is far too large takes all memory
+            shapes = state_shapes(model, config.optimizer, vocab_size=vocab_size, placement=self._placement)
             check_disk(
                 config.output_path,
                 config.checkpoints,
-                state_bytes=tree_bytes(state),
-                final_bytes=tree_bytes(state.params) * (2 if config.hf_export else 1),
+                state_bytes=tree_bytes(shapes),
+                final_bytes=tree_bytes(shapes.params) * (2 if config.hf_export else 1),
                 num_steps=self._prepared.num_steps,
             )
+        state = new_state(model, config.optimizer, vocab_size=vocab_size, seed=config.seed, placement=self._placement)
         if saved is None:
             return 0, state if config.init_from is None else self._begun_from(config.init_from, state)
         step, arrays = saved
@@ -206,7 +201,13 @@ class TrainingLoop:
     def _begun_from(self, checkpoint: Checkpoint, state: TrainState) -> TrainState:
         like = jax.eval_shape(self._placement.canonical, state.params)
         file = os.path.join(checkpoint.path, PARAMS_FILE)
-        params = self._placement.arranged(tree_of(load_arrays(file), like, origin=file))
+        try:
+            first = tree_of(load_arrays(file), like, origin=file)
+        except CheckpointError as fault:
+            raise CheckpointError(
+                f"{fault}. What init_from names has a model of its own: leave out model=, or make the two equal"
+            ) from fault
+        params = self._placement.arranged(first)
         return state._replace(params=self._placement.put_like(params, state.params))
 
     def _batch(self, step: int) -> Rows:
@@ -258,7 +259,7 @@ class TrainingLoop:
     def _judge(self, step: int, loss: float, norm: float) -> None:
         """What becomes of a step whose loss or gradient is not finite. Its update was not applied."""
         self._throughput.step_done()
-        what = f"step {step}: loss {loss}, gradient norm {norm}; the update was not applied"
+        what = f"step {step + 1}: loss {loss}, gradient norm {norm}; the update was not applied"  # as in the metrics
         windows = self._prepared.data.described(step)
         skipped = self._metrics.notes.num_skipped
         if self._config.on_nonfinite == "skip" and skipped < self._config.max_skipped_steps:

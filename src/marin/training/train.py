@@ -129,6 +129,7 @@ def train_lm(
         packing=packing,
         on_nonfinite=on_nonfinite,
         hf_export=hf_export,
+        remat=remat,
     )
     seq_len = checked_seq_len(name, seq_len, model)
     tracked = checked_trackers(f"train_lm({name!r})", trackers)

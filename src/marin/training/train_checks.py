@@ -42,7 +42,7 @@ def validation_steps_of(name: str, validation: object) -> tuple[TokenStep, ...] 
     if validation is None:
         return None
     steps: Any = (validation,) if isinstance(validation, ArtifactStep) else validation
-    if not isinstance(steps, Iterable):
+    if not isinstance(steps, Iterable) or isinstance(steps, str):
         raise ConfigurationError(
             f"train_lm({name!r}): validation is {type(validation).__name__}: give a token cache, or a list of them"
         )
@@ -91,12 +91,14 @@ def check_types(
         )
 
 
-def check_choices(name: str, *, seed: int, z_loss: float, hf_export: object, **choices: str) -> None:
+def check_choices(name: str, *, seed: int, z_loss: float, hf_export: object, remat: object, **choices: str) -> None:
     """Numbers in their range, words among those that there are."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"train_lm({name!r}): seed={seed!r} is not a whole number from 0 to 2**32 - 1")
     if not (z_loss == 0 or is_positive(z_loss)):
         raise ConfigurationError(f"train_lm({name!r}): z_loss={z_loss!r} is not a finite number, zero or more")
+    if remat is not None and not isinstance(remat, bool):
+        raise ConfigurationError(f"train_lm({name!r}): remat={remat!r} is neither True nor False, nor None")
     if hf_export is not None and hf_export not in get_args(ExportDtype):
         raise ConfigurationError(
             f"train_lm({name!r}): hf_export={hf_export!r} is not one of {', '.join(get_args(ExportDtype))}, or None"

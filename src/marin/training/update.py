@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -94,15 +95,30 @@ def new_state(
     config: ModelConfig, optimizer: OptimizerConfig, *, vocab_size: int, seed: int, placement: Placement
 ) -> TrainState:
     """The state before the first step, on its devices. The same seed gives the same bits on any of them."""
+    make = _state_maker(config, optimizer, vocab_size=vocab_size, placement=placement)
+    key = jax.random.key(seed)
+    shardings = placement.shardings(jax.eval_shape(make, key), partition_of(implementation_of(config)))
+    return jax.jit(make, out_shardings=shardings, compiler_options=compiler_options(placement.device))(key)
+
+
+def state_shapes(
+    config: ModelConfig, optimizer: OptimizerConfig, *, vocab_size: int, placement: Placement
+) -> TrainState:
+    """The shapes of what ``new_state`` makes. Nothing is compiled, and no memory is taken."""
+    make = _state_maker(config, optimizer, vocab_size=vocab_size, placement=placement)
+    return jax.eval_shape(make, jax.random.key(0))
+
+
+def _state_maker(
+    config: ModelConfig, optimizer: OptimizerConfig, *, vocab_size: int, placement: Placement
+) -> Callable[[Array], TrainState]:
     model = implementation_of(config)
 
     def make(key: Array) -> TrainState:
         params = placement.arranged(model.init(key, config, vocab_size))
         return TrainState(params, transformation_of(optimizer).init(params))
 
-    key = jax.random.key(seed)
-    shardings = placement.shardings(jax.eval_shape(make, key), partition_of(model))
-    return jax.jit(make, out_shardings=shardings, compiler_options=compiler_options(placement.device))(key)
+    return make
 
 
 def make_update(

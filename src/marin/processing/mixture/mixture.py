@@ -125,6 +125,8 @@ def checked_weights(what: str, weights: object) -> dict[TokenStep, float]:
     Each weight is finite and not negative, and one at least is positive.
     """
     given = checked_mapping(what, "datasets", weights)
+    if not given:
+        raise ConfigurationError(f"{what}: datasets is empty: give token caches and their weights, {{tokens: 1.0}}")
     checked = {checked_cache(what, "datasets", step): _checked_weight(what, step, w) for step, w in given.items()}
     if not any(checked.values()):
         raise ConfigurationError(f"{what}: the weights of datasets sum to 0: give at least one a positive weight")

@@ -81,7 +81,7 @@ class TrackedRun:
 
 def checked_trackers(where: str, trackers: Iterable[TrackerConfig]) -> tuple[TrackerConfig, ...]:
     """``trackers`` as a tuple. Raises ``ConfigurationError``, which names ``where``, for what describes no tracker."""
-    if not isinstance(trackers, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(trackers, Iterable) or isinstance(trackers, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"{where}: trackers={trackers!r} is no list: write trackers=[WandbConfig(project='...')]"
         )
