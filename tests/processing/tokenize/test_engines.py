@@ -177,7 +177,7 @@ def test_the_fast_engine_is_used_where_it_is_exact_and_else_a_line_says_why(
     capfd: pytest.CaptureFixture[str],
 ):
     monkeypatch.setattr(build, "_FAST_BYTES", 0)
-    monkeypatch.setattr(build, "_CREW_BYTES", 0)
+    monkeypatch.setattr(build, "CREW_BYTES", 0)
     texts = [path.read_text() for path in stdlib_files(8)]
     source = write_poems(tmp_path / "poems.jsonl", texts)
     tokenizer = vocabulary_file(tmp_path, **changes)
@@ -217,7 +217,7 @@ def test_small_input_does_not_wait_for_the_fast_engine(tmp_path: Path, capfd: py
 @pytest.mark.parametrize("tokenizer", ["bytes", "file"])
 def test_any_number_of_workers_makes_the_same_files(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(build, "_FAST_BYTES", 0)
-    monkeypatch.setattr(build, "_CREW_BYTES", 0)
+    monkeypatch.setattr(build, "CREW_BYTES", 0)
     source = write_poems(tmp_path / "poems.jsonl", [path.read_text() for path in stdlib_files(20)])
     for name in ("a", "b"):
         write_poems(tmp_path / f"{name}.jsonl", [name])
@@ -312,7 +312,7 @@ CREW = """
 import pathlib, pickle, sys
 from marin.processing.tokenize import build
 if __name__ == "__main__":
-    build._FAST_BYTES = build._CREW_BYTES = 0
+    build._FAST_BYTES = build.CREW_BYTES = 0
     build.tokenize(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))
 """
 
@@ -321,7 +321,7 @@ def test_a_step_that_was_killed_with_its_workers_at_work_is_finished_with_the_sa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(build, "_FAST_BYTES", 0)
-    monkeypatch.setattr(build, "_CREW_BYTES", 0)
+    monkeypatch.setattr(build, "CREW_BYTES", 0)
     texts = [path.read_text() for path in stdlib_files(40)]
     source = write_poems(tmp_path / "poems.jsonl", texts * 4)
     asked = config(
