@@ -1,8 +1,8 @@
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# On a busy machine a slow example is no fault.
-settings.register_profile("marin", deadline=None, print_blob=True)
+# On a busy machine a slow example is no fault, nor is one that is slowly made.
+settings.register_profile("marin", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("marin")
 
 pytest.register_assert_rewrite("tests.executors.contract", "tests.storage.contract", "tests.execution.step_contract")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.executors.processes import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
@@ -42,7 +44,7 @@ def children(config):
     mark(config, f"child:{child.pid}")
     slow(config)
 
-def step(function, version="2026.07.01", seconds=60, **remote_options):
+def step(function, version="2026.07.01", seconds=3600, **remote_options):
     # Known only when the step runs: how long it takes is not identity.
     return ArtifactStep(
         name="raw/slow", version=version, run=remote(function, **remote_options) if REMOTE else function,
@@ -66,7 +68,7 @@ class Runs:
         self.started = []
         self.printed = {}
 
-    def start(self, body=RUN, *, where="process", lease=60.0):
+    def start(self, body=RUN, *, where="process", lease=3600.0):
         script = self.folder / "pipeline.py"  # one name: the module of a step function is part of its recipe
         printed = self.folder / f"{len(self.started)}.out"
         script.write_text(SCRIPT + textwrap.dedent(body))
@@ -115,7 +117,7 @@ class Runs:
                 found.append(int(pid))
         return found
 
-    def ended(self, process, seconds=60):
+    def ended(self, process, seconds=PATIENCE):
         """What a run has printed, once it has ended."""
         process.wait(timeout=seconds)
         return self.printed[process.pid].read_text()
@@ -124,7 +126,7 @@ class Runs:
         wait_until(lambda: not self.processes(), "processes are left")
 
 
-def wait_until(condition, what, seconds=40.0):
+def wait_until(condition, what, seconds=PATIENCE):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
@@ -166,10 +168,8 @@ def test_a_killed_builder_is_replaced_at_once(runs, where):
     runs.wait_for_log("start")
     one.kill()
     one.wait()
-    begin = time.monotonic()
     runs.start(where=where)
-    runs.wait_for_log("start", count=2)
-    assert time.monotonic() - begin < 20  # its lease has a minute left
+    runs.wait_for_log("start", count=2)  # its lease has an hour left
     runs.go()
     assert "done" in runs.ended(runs.started[1])
     runs.wait_for_no_process()
@@ -209,10 +209,10 @@ def test_the_half_built_is_never_served(runs):
 
 @WHERE
 def test_a_builder_that_was_stopped_past_its_lease_cannot_publish(runs, where):
-    one = runs.start(where=where, lease=1.5)
+    one = runs.start(where=where, lease=6.0)
     runs.wait_for_log("start")
     os.kill(one.pid, signal.SIGSTOP)
-    other = runs.start(where=where, lease=60.0)
+    other = runs.start(where=where)
     runs.wait_for_log("start", count=2)
     holder = runs.record["attempt"]["build_id"]
     runs.go()
@@ -226,7 +226,7 @@ def test_a_builder_that_was_stopped_past_its_lease_cannot_publish(runs, where):
 
 
 def test_a_steps_process_ends_itself_when_its_runner_is_stopped_past_the_lease(runs):
-    one = runs.start("run(step(children), options=options)", lease=1.5)
+    one = runs.start("run(step(children), options=options)", lease=6.0)
     runs.wait_for_log("start")
     os.kill(one.pid, signal.SIGSTOP)
     wait_until(lambda: runs.processes() == [one.pid], "the step's processes to end")
@@ -272,16 +272,14 @@ def test_a_second_signal_kills_a_step_that_does_not_listen(runs):
             import signal
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             slow(config)
-        run(step(deaf), options=options)
+        run(step(deaf, grace=3600), options=options)
         """
     )
     runs.wait_for_log("start")
-    begin = time.monotonic()
     one.send_signal(signal.SIGINT)
     runs.wait_for_print(one, "stopping")
     one.send_signal(signal.SIGINT)
-    runs.ended(one)
-    assert time.monotonic() - begin < 8  # the grace is ten seconds
+    runs.ended(one)  # and not after its grace
     assert one.returncode in (130, -signal.SIGINT)
     runs.wait_for_no_process()
 
@@ -343,7 +341,7 @@ def test_a_resumable_step_goes_on_from_what_a_killed_one_left(runs):
 APPENDING = """
     def write_on(path):
         with open(path, "a") as out:
-            for number in range(4000):
+            for number in range(400_000):
                 print("a line", number, file=out, flush=True)
                 time.sleep(0.01)
 
@@ -509,7 +507,7 @@ def test_a_dev_build_is_not_removed_under_its_reader(runs):
     consumer = """
         def consume(config):
             mark(config, "start-consuming")
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 3600
             while not os.path.exists(f"{STORE}.enough") and time.monotonic() < deadline:
                 time.sleep(0.02)
             mark(config, f"read-{Path(config['source'], 'whole').read_text()}")

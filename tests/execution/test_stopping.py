@@ -14,6 +14,7 @@ from marin.errors import RunError, StepStoppedError
 from marin.execution import Artifact, ArtifactStep, remote
 from marin.execution.catalog import Entry, read_entry
 from marin.execution.identity import parse_artifact_id
+from marin.execution.record import encode_record, record_path
 from marin.execution.runner import resolve, run
 from marin.execution.stopping import Answer, Asked, answer, ask_to_stop
 from marin.storage.local import LocalStore
@@ -22,7 +23,7 @@ from marin.testing.recorder import RecordingReporter
 from tests.execution.pipelines import poems, report
 from tests.execution.records import STRANGER, attempt, build, put
 from tests.execution.remote_steps import save_when_told, stumble
-from tests.executors.processes import eventually
+from tests.executors.processes import PATIENCE, eventually
 
 SLOW = "raw/slow@2026.07.01"
 GO_ON = threading.Event()
@@ -31,7 +32,7 @@ WRITTEN = threading.Event()
 
 def wait(config: Any) -> None:
     """A step in a thread: deaf until ``GO_ON``, and then it writes all the same."""
-    assert GO_ON.wait(60)
+    assert GO_ON.wait(PATIENCE)
     Path(config).mkdir(exist_ok=True)
     Path(config, "late.txt").write_text("late")
     WRITTEN.set()
@@ -84,7 +85,7 @@ class Background:
             self.fault = fault
 
     def ended(self) -> BaseException | None:
-        self._thread.join(60)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         return self.fault
 
@@ -97,11 +98,9 @@ def stop(store: LocalStore) -> Answer:
         came = ask_to_stop(store, there) if there is not None else None
         return came if isinstance(came, Asked) else None
 
-    eventually(asked)
-    request = asked()
-    if request is None:
-        return Answer.ENDED
-    eventually(lambda: answer(store, request)[0] is not Answer.ASKED, seconds=40)
+    request = eventually(asked)
+    assert request is not None
+    eventually(lambda: answer(store, request)[0] is not Answer.ASKED)
     return answer(store, request)[0]
 
 
@@ -135,7 +134,7 @@ def test_a_step_in_a_thread_is_left_to_itself_and_what_it_still_writes_counts_fo
     assert background.told.outcomes == {"raw/poems@2026.07.01": "built"}  # in the place that it had
     before = entry(store)
     GO_ON.set()
-    assert WRITTEN.wait(20)
+    assert WRITTEN.wait(PATIENCE)
     after = entry(store)
     assert before is not None
     assert after is not None
@@ -187,7 +186,7 @@ def test_a_step_that_is_done_before_it_notices_is_built(options, store):
 
 
 def write_now(config: Any) -> None:
-    assert GO_ON.wait(60)
+    assert GO_ON.wait(PATIENCE)
     Path(config, "poem.txt").write_text("rose")
 
 
@@ -245,14 +244,25 @@ def replace_nonce(nonce: str) -> Any:
     return msgspec.structs.replace(given, lease=msgspec.structs.replace(given.lease, nonce=nonce))
 
 
-def silent(ttl_seconds: float = 3.0) -> Any:
+def silent(ttl_seconds: float) -> Any:
     """An attempt of a builder of which nobody here can tell whether it lives."""
     given = attempt(owner=STRANGER)
     return msgspec.structs.replace(given, lease=msgspec.structs.replace(given.lease, ttl_seconds=ttl_seconds))
 
 
+def shorten_lease(store: LocalStore) -> None:
+    """Of the attempt that is under way."""
+    there = entry(store)
+    assert there is not None
+    assert there.record is not None
+    assert there.attempt is not None
+    lease = msgspec.structs.replace(there.attempt.lease, ttl_seconds=0.3)
+    shorter = msgspec.structs.replace(there.record, attempt=msgspec.structs.replace(there.attempt, lease=lease))
+    store.write(record_path(there.id.address), encode_record(shorter))
+
+
 def test_runs_that_wait_for_a_builder_that_stays_silent_do_not_begin_what_was_stopped_anew(options, store):
-    put(store, SLOW, attempt=silent())
+    put(store, SLOW, attempt=silent(3600))
     store.delete("raw/slow/2026.07.01/poems.txt")
     waiting = Background(options, slow(write_now))
     eventually(lambda: waiting.told.waits)
@@ -260,6 +270,7 @@ def test_runs_that_wait_for_a_builder_that_stays_silent_do_not_begin_what_was_st
     assert there is not None
     asked = ask_to_stop(store, there)
     assert isinstance(asked, Asked)
+    shorten_lease(store)
     fault = waiting.ended()
     assert isinstance(fault, RunError)
     assert isinstance(fault.__cause__, StepStoppedError)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MARK = "MARIN_TEST_MARK"
+
+PATIENCE = 240.0
+"""How long to wait, in seconds, for what must happen some time: longer than any busy machine takes."""
 
 
 def marked(mark: str, *, variable: str = MARK) -> list[int]:
@@ -21,6 +29,13 @@ def marked(mark: str, *, variable: str = MARK) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+def end_marked(mark: str) -> None:
+    """Kill whatever of it is left."""
+    for pid in marked(mark):
+        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself meanwhile
+            os.kill(pid, signal.SIGKILL)
 
 
 def zombies_of(parent: int) -> list[int]:
@@ -41,9 +56,10 @@ def open_files() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
-def eventually(condition: Callable[[], object], *, seconds: float = 20.0) -> None:
-    """Return as soon as ``condition`` holds; fail if it does not within ``seconds``."""
+def eventually(condition: Callable[[], T], *, seconds: float = PATIENCE) -> T:
+    """What ``condition`` gives, as soon as that is true; fail if it is not within ``seconds``."""
     give_up_at = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < give_up_at, f"still not so after {seconds} s"
         time.sleep(0.01)
+    return found

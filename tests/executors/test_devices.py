@@ -16,7 +16,7 @@ from marin.executors.capacity import Capacity
 from marin.executors.executor import Busy, Claim, JobSpec
 from marin.executors.local import LocalExecutor
 from marin.executors.resources import ResourceConfig
-from tests.executors.processes import eventually
+from tests.executors.processes import PATIENCE, eventually
 
 Machine = Callable[..., LocalExecutor]
 
@@ -153,7 +153,7 @@ folder = Path(sys.argv[1])
 executor = LocalExecutor(devices=folder / "dev", proc=folder / "proc", environ={}, locks=folder / "u" / "locks")
 claim = executor.claim(ResourceConfig.with_gpu())
 job = executor.submit(JobSpec(name="poems", argv=("sleep", "1000"), env={"PATH": sys.argv[2]}, cwd=str(folder),
-                              log_path=str(folder / "log"), lease_seconds=60, claim=claim))
+                              log_path=str(folder / "log"), lease_seconds=3600, claim=claim))
 (folder / "held").write_text(job.partition("-")[0])
 time.sleep(1000)
 """
@@ -199,10 +199,10 @@ def test_a_job_does_not_get_the_lock(machine: Machine, tmp_path: Path):
         env={"PATH": os.environ["PATH"]},
         cwd=str(tmp_path),
         log_path=str(tmp_path / "log"),
-        lease_seconds=60,
+        lease_seconds=3600,
         claim=claim,
     )
-    executor.wait(executor.submit(spec), 20)
+    executor.wait(executor.submit(spec), PATIENCE)
     claim.release()
     assert (tmp_path / "log").read_text().split() == ["0", "1", "2", "3"]
 

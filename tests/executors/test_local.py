@@ -14,20 +14,22 @@ from marin.executors.executor import JobSpec
 from marin.executors.local import LocalExecutor
 from marin.executors.resources import ResourceConfig
 from tests.executors.contract import ExecutorContract
-from tests.executors.processes import MARK, eventually, marked, open_files, zombies_of
+from tests.executors.processes import MARK, PATIENCE, end_marked, eventually, marked, open_files, zombies_of
 
 RUN = """
-import os, sys, time
+import os, signal, sys, time
 from marin.executors.executor import JobSpec
 from marin.executors.local import LocalExecutor
 
-folder, lease_seconds, command = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+folder, command = sys.argv[1:]
 executor = LocalExecutor()
 job = executor.submit(JobSpec(name="poems", argv=("sh", "-c", command), env=dict(os.environ), cwd=folder,
-                              log_path=folder + "/log", lease_seconds=lease_seconds))
+                              log_path=folder + "/log", lease_seconds=3600))
+while "ready" not in open(folder + "/log").read():
+    time.sleep(0.01)
 {extra}
 while executor.wait(job, 0.1).running:
-    executor.renew(job, lease_seconds)
+    executor.renew(job, 3600)
 print(executor.poll(job), flush=True)
 """
 
@@ -46,10 +48,9 @@ def start_run(tmp_path: Path):
     mark = uuid.uuid4().hex
     runs: list[subprocess.Popen[str]] = []
 
-    def start(
-        command: str = TREE, *, lease_seconds: float = 60.0, extra: str = ""
-    ) -> tuple[subprocess.Popen[str], str]:
-        argv = [sys.executable, "-c", RUN.format(extra=extra), str(tmp_path), str(lease_seconds), command]
+    def start(command: str = TREE, *, extra: str = "") -> tuple[subprocess.Popen[str], str]:
+        """``extra``: what the run does once its job is ready."""
+        argv = [sys.executable, "-c", RUN.format(extra=extra), str(tmp_path), command]
         run = subprocess.Popen(argv, env={**os.environ, MARK: mark}, stdout=subprocess.PIPE, text=True)
         runs.append(run)
         eventually(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
@@ -57,10 +58,9 @@ def start_run(tmp_path: Path):
 
     yield start
     # All at once: a child of the run may hold the pipe that communicate reads.
-    for pid in marked(mark):
-        os.kill(pid, signal.SIGKILL)
+    end_marked(mark)
     for run in runs:
-        run.communicate(timeout=20)
+        run.communicate(timeout=PATIENCE)
 
 
 def guard_of(run: subprocess.Popen[str]) -> int:
@@ -70,38 +70,38 @@ def guard_of(run: subprocess.Popen[str]) -> int:
 
 def test_a_killed_run_leaves_no_process(start_run, tmp_path: Path):
     run, mark = start_run()
-    eventually(lambda: len(marked(mark)) >= 5, seconds=20)
+    eventually(lambda: len(marked(mark)) >= 5)
     run.kill()
     run.wait()
-    eventually(lambda: marked(mark) == [], seconds=5)
+    eventually(lambda: marked(mark) == [])
     assert "its run is gone" in (tmp_path / "log").read_text()
 
 
 def test_a_run_that_is_stopped_past_the_lease_leaves_no_job(start_run, tmp_path: Path):
-    run, mark = start_run(lease_seconds=1.0)
-    run.send_signal(signal.SIGSTOP)
+    # It shortens its lease and stops itself: nobody outside can say that it is early enough.
+    run, mark = start_run(extra="executor.renew(job, 0.5); os.kill(os.getpid(), signal.SIGSTOP)")
     # The run itself, stopped, and its guard, which waits to be reaped, are all that is left.
-    eventually(lambda: set(marked(mark)) == {run.pid}, seconds=10)
+    eventually(lambda: set(marked(mark)) == {run.pid})
     run.send_signal(signal.SIGCONT)
-    out, _ = run.communicate(timeout=20)
+    out, _ = run.communicate(timeout=PATIENCE)
     assert "reason='expired'" in out
     assert "silent for longer than its lease" in (tmp_path / "log").read_text()
 
 
 def test_a_forked_child_of_the_run_delays_the_end_no_longer_than_the_lease(start_run):
-    run, mark = start_run(lease_seconds=2.0, extra="if os.fork() == 0: time.sleep(1000)")
-    run.kill()
+    extra = "if os.fork() == 0: time.sleep(1000)\nexecutor.renew(job, 0.5); os.kill(os.getpid(), signal.SIGKILL)"
+    run, mark = start_run(extra=extra)
     run.wait()
-    eventually(lambda: len(marked(mark)) == 1, seconds=15)
+    eventually(lambda: len(marked(mark)) == 1)
 
 
 def test_a_killed_guard_takes_the_job_along(start_run):
     run, mark = start_run(TREE.replace("setsid ", ""))
     os.kill(guard_of(run), signal.SIGKILL)
-    out, _ = run.communicate(timeout=20)
+    out, _ = run.communicate(timeout=PATIENCE)
     assert "signal=<Signals.SIGKILL" in out
     assert "reason=None" in out
-    eventually(lambda: marked(mark) == [], seconds=5)
+    eventually(lambda: marked(mark) == [])
 
 
 def test_when_run_and_guard_are_killed_together_the_job_ends(start_run):
@@ -111,15 +111,15 @@ def test_when_run_and_guard_are_killed_together_the_job_ends(start_run):
     os.kill(guard, signal.SIGKILL)
     run.kill()
     run.wait()
-    eventually(lambda: marked(mark) == [], seconds=5)
+    eventually(lambda: marked(mark) == [])
 
 
 def test_a_thread_that_starts_a_job_may_end_before_the_job(start_run):
     extra = "import threading; t = threading.Thread(target=lambda: globals().update(job=executor.submit(JobSpec("
     extra += "name='n', argv=('sh', '-c', 'sleep 0.5; exit 7'), env=dict(os.environ), cwd=folder, "
-    extra += "log_path=folder + '/log', lease_seconds=60)))); t.start(); t.join()"
+    extra += "log_path=folder + '/log', lease_seconds=3600)))); t.start(); t.join()"
     run, _ = start_run("echo ready; sleep 0.1", extra=extra)
-    out, _ = run.communicate(timeout=20)
+    out, _ = run.communicate(timeout=PATIENCE)
     assert "exit_code=7" in out
 
 
@@ -131,23 +131,25 @@ def test_a_guard_that_was_stopped_is_killed_in_the_end(tmp_path: Path, monkeypat
     eventually(lambda: len(marked(mark)) >= 2)
     os.kill(int(job.partition("-")[0]), signal.SIGSTOP)
     executor.cancel(job, 0.1)
-    assert executor.wait(job, 20).signal == signal.SIGKILL
+    assert executor.wait(job, PATIENCE).signal == signal.SIGKILL
     eventually(lambda: marked(mark) == [])
 
 
 def test_nothing_leaks(tmp_path: Path):
     executor = LocalExecutor()
-    executor.wait(executor.submit(simple_spec(tmp_path, "true")), 20)
-    before = open_files()
+    executor.wait(executor.submit(simple_spec(tmp_path, "true")), PATIENCE)
+    before, zombies = open_files(), zombies_of(os.getpid())
     for _ in range(10):
-        executor.wait(executor.submit(simple_spec(tmp_path, "sh", "-c", "sleep 0.001 & exit 1")), 20)
-    assert open_files() == before
-    assert zombies_of(os.getpid()) == []
+        executor.wait(executor.submit(simple_spec(tmp_path, "sh", "-c", "sleep 0.001 & exit 1")), PATIENCE)
+    # Others in this process may have left something, which may go meanwhile.
+    assert open_files() <= before
+    assert set(zombies_of(os.getpid())) <= set(zombies)
 
 
 def test_a_run_that_ignores_its_children_still_learns_how_they_end(start_run):
-    run, _ = start_run("echo ready; exit 4", extra="import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
-    out, _ = run.communicate(timeout=20)
+    extra = "signal.signal(signal.SIGCHLD, signal.SIG_IGN); open(folder + '/go', 'w').close()"
+    run, _ = start_run("echo ready; until [ -e go ]; do sleep 0.01; done; exit 4", extra=extra)
+    out, _ = run.communicate(timeout=PATIENCE)
     assert "exit_code=4" in out
 
 
@@ -156,7 +158,7 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path):
     before = open_files()
     with pytest.raises(StoreError, match=r"poems: its log .*/logs/poems.log can't be written"):
         LocalExecutor().submit(simple_spec(tmp_path, "true", log_path=str(tmp_path / "logs" / "poems.log")))
-    assert open_files() == before
+    assert open_files() <= before
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
@@ -204,5 +206,5 @@ def simple_spec(folder: Path, *argv: str, log_path: str | None = None, mark: str
         env={"PATH": os.environ["PATH"], MARK: mark},
         cwd=str(folder),
         log_path=log_path or str(folder / "log"),
-        lease_seconds=60,
+        lease_seconds=3600,
     )

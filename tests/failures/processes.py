@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.executors.processes import MARK, eventually, marked
+from tests.executors.processes import MARK, PATIENCE, end_marked, eventually, marked
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +40,7 @@ class Script:
         self.started: list[subprocess.Popen[bytes]] = []
 
     def start(
-        self, body: str, *, lease: float = 60.0, inside: Sequence[str] = (), **env: str
+        self, body: str, *, lease: float = 3600.0, inside: Sequence[str] = (), **env: str
     ) -> subprocess.Popen[bytes]:
         """``inside``: a command that runs the one that follows it, such as ``unshare``."""
         # One name: the module of a step function is part of its recipe. A folder for each: it may be read late.
@@ -59,7 +59,7 @@ class Script:
         return process
 
     def ended(self, process: subprocess.Popen[bytes]) -> int:
-        return process.wait(timeout=90)
+        return process.wait(timeout=PATIENCE)
 
     def said(self, process: subprocess.Popen[bytes]) -> str:
         return (self.folder / str(self.started.index(process)) / "pipeline.out").read_text()
@@ -82,5 +82,4 @@ class Script:
         for process in self.started:
             process.kill()
             process.wait()
-        for pid in marked(self.mark):
-            os.kill(pid, 9)
+        end_marked(self.mark)

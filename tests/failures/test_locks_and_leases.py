@@ -24,7 +24,7 @@ from marin.storage.local import LocalStore
 from marin.storage.memory import MemoryStore
 from tests.execution.pipelines import Poems, poems
 from tests.execution.records import STRANGER, attempt, put
-from tests.executors.processes import eventually
+from tests.executors.processes import PATIENCE, eventually
 from tests.failures.processes import Script
 
 ID = poems().id
@@ -82,7 +82,7 @@ def build_when_told(config) -> Poems:
     number = len(BUILDERS)
     if number == 1:
         BEGAN.set()
-        assert GO_ON.wait(60)
+        assert GO_ON.wait(PATIENCE)
         Path(config["output_path"]).mkdir(parents=True, exist_ok=True)
     Path(config["output_path"], "poems.txt").write_text(f"by {number}")
     return Poems(lines=number)
@@ -99,7 +99,7 @@ def test_deleting_what_is_held_lets_one_publish_and_not_both(options, gone: str)
     first = threading.Thread(target=lambda: results.append(resolve(step, options=options)), daemon=True)
     first.start()
     try:
-        assert BEGAN.wait(60)
+        assert BEGAN.wait(PATIENCE)
         address = Path(options.prefix, step.id.address)
         if gone == "the record":
             (address / ".artifact.json").unlink()
@@ -109,7 +109,7 @@ def test_deleting_what_is_held_lets_one_publish_and_not_both(options, gone: str)
         record = (address / ".artifact.json").read_bytes()
     finally:
         GO_ON.set()
-        first.join(60)
+        first.join(PATIENCE)
     assert results == [made]
     assert (address / ".artifact.json").read_bytes() == record
     assert Path(made.path, "poems.txt").read_text() == "by 2"
@@ -155,14 +155,15 @@ def test_a_holder_whose_clock_is_months_off_is_not_robbed(script: Script, months
     slow = """
         def build(config):
             mark("built")
-            until = time.monotonic() + 3 * options.lease_seconds
-            while time.monotonic() < until:
+            while not (FOLDER / "go").exists():
                 time.sleep(0.01)
         run(step(), options=options)
     """
-    one = script.start(shifted + slow, lease=1.0)
+    one = script.start(shifted + slow)
     eventually(lambda: script.marks == ["built"])
-    other = script.start("run(step(), options=options)", lease=1.0)
+    other = script.start("run(step(), options=options)")
+    eventually(lambda: "waiting for" in script.said(other))  # and does not rob it at once
+    (script.folder / "go").touch()
     assert [script.ended(one), script.ended(other)] == [0, 0], script.said(one) + script.said(other)
     assert script.marks == ["built"]
 

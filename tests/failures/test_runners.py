@@ -21,7 +21,7 @@ from marin.execution.planning import Decision
 from marin.execution.runner import load, plan, resolve, run
 from marin.storage.local import LocalStore
 from tests.execution.pipelines import Poems, poems, report
-from tests.executors.processes import eventually
+from tests.executors.processes import PATIENCE, eventually
 from tests.failures.processes import Script
 
 
@@ -39,7 +39,8 @@ def test_a_shell_that_outlives_its_killed_run_can_not_change_the_finished_artifa
             out = Path(config["output_path"])
             address = FOLDER / "store/raw/poems/2026.07.01"
             if os.environ["ROUND"] == "1":
-                late = f"trap '' TERM HUP INT; sleep 2; echo late >> {FOLDER}/marks; "
+                late = f"trap '' TERM HUP INT; until [ -e {FOLDER}/late ]; do sleep 0.02; done; "
+                late += f"echo late >> {FOLDER}/marks; "
                 late += f"echo late > {address}/poem; echo late > {out}/poem"
                 subprocess.Popen(["setsid", "sh", "-c", late])
                 mark("spawned")
@@ -55,6 +56,7 @@ def test_a_shell_that_outlives_its_killed_run_can_not_change_the_finished_artifa
     one.wait()
     other = script.start(body, ROUND="2")
     assert script.ended(other) == 0, script.said(other)
+    (script.folder / "late").touch()
     script.wait_for_no_process()
     assert script.marks == ["spawned"]  # the shell was ended before it came to that
     assert (script.store / "raw/poems/2026.07.01/poem").read_text() == "whole"
@@ -216,6 +218,6 @@ def test_after_kill_9_no_command_says_that_it_still_runs(script: Script):
     one.kill()
     one.wait()
     command = [sys.executable, "-m", "marin.cli.main", "ls", "--json", "--prefix", str(script.store)]
-    listed = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+    listed = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE).stdout)
     assert "interrupted" in json.dumps(listed)
     assert "building" not in json.dumps(listed)

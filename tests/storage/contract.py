@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from marin.errors import AddressOccupiedError, InvalidNameError, NotBuiltError, OutputError
 from marin.storage.store import BuildStore, Store
+from tests.executors.processes import PATIENCE
 
 RECORD = "poems/2026.07.01/.artifact.json"
 ADDRESS = "poems/2026.07.01"
@@ -128,9 +129,9 @@ class StoreContract:
             wins: list[bool] = []
             for number in range(rounds):
                 expected = f"{number}".encode() if number else None
-                barrier.wait(timeout=60)
+                barrier.wait(timeout=PATIENCE)
                 wins.append(store.compare_and_swap(RECORD, expected, f"{number + 1}".encode()))
-                barrier.wait(timeout=60)
+                barrier.wait(timeout=PATIENCE)
             return wins
 
         with ThreadPoolExecutor(threads) as pool:

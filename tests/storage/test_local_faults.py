@@ -15,6 +15,7 @@ from marin.errors import (
     StoreReadOnlyError,
 )
 from marin.storage.local import LocalStore
+from tests.executors.processes import PATIENCE
 from tests.storage.children import python
 
 RECORD = "poems/dev/.artifact.json"
@@ -66,7 +67,7 @@ except StorageFullError:
     sys.exit(7)
 """
     with python(code, store.root) as child:
-        assert child.wait(timeout=60) == 7
+        assert child.wait(timeout=PATIENCE) == 7
     assert store.read(RECORD) == b"old"
     assert os.listdir(store.url("poems/dev")) == [".artifact.json"]
 

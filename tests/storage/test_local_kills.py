@@ -12,6 +12,7 @@ import pytest
 
 from marin.storage import folder as folders
 from marin.storage.local import LocalStore
+from tests.executors.processes import PATIENCE
 from tests.storage.children import python
 
 RECORD = "poems/dev/.artifact.json"
@@ -54,7 +55,7 @@ def killed_at_each_step(operation: str, prepare: Callable[[], LocalStore]) -> It
     for fatal in range(1, 100):
         store = prepare()
         with python(KILLED, store.root, operation, fatal) as child:
-            code = child.wait(timeout=60)
+            code = child.wait(timeout=PATIENCE)
         if code == 0:
             assert fatal > 4, "it was not killed at all"
             return

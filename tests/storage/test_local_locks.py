@@ -19,6 +19,7 @@ from marin.errors import (
 )
 from marin.storage import folder as folders
 from marin.storage.local import LocalStore
+from tests.executors.processes import PATIENCE
 from tests.storage.children import running
 
 RECORD = "poems/dev/.artifact.json"
@@ -53,7 +54,7 @@ def test_of_many_processes_exactly_one_wins_each_round_and_no_update_is_lost(sto
             assert child.stdin is not None
             child.stdin.write("go\n")
             child.stdin.flush()
-        wins = {me: child.communicate(timeout=60)[0].split() for me, child in enumerate(children)}
+        wins = {me: child.communicate(timeout=PATIENCE)[0].split() for me, child in enumerate(children)}
     assert sorted(int(number) for won in wins.values() for number in won) == list(range(100))
     for me, won in wins.items():
         assert all(store.read(f"rounds/{number}/record") == b"%d" % me for number in won)
@@ -136,7 +137,7 @@ def test_writers_and_removers_do_not_disturb_each_other(tmp_path: Path, durable:
         for work in [
             pool.submit(action) for action in (swap, write, make, remove) for _ in range(2 - (action is make))
         ]:
-            work.result(timeout=60)
+            work.result(timeout=PATIENCE)
     store.delete("a")
     assert os.listdir(store.root) == []
 
@@ -164,7 +165,7 @@ def test_a_writer_waits_for_the_lock(store: LocalStore):
         assert not threading.Event().wait(0.05)
         assert not swap.done()
         folders.unlock_folder(locked)
-        assert swap.result(timeout=30)
+        assert swap.result(timeout=PATIENCE)
 
 
 def test_a_lock_ends_although_a_child_was_forked_meanwhile(store: LocalStore):
@@ -202,6 +203,6 @@ def test_a_folder_held_by_another_process_is_removed_once_that_is_killed(store: 
     with running(HOLD, store.root, BUILD) as child:
         assert not store.remove_unheld(BUILD)
         child.kill()
-        child.wait(timeout=30)
+        child.wait(timeout=PATIENCE)
         assert store.remove_unheld(BUILD)
     assert store.list("poems/dev") == []

@@ -17,6 +17,7 @@ import pytest
 from marin.storage import owner as owners
 from marin.storage.owner import Owner, SilenceWatch, describe, is_dead_here, this_process
 from marin.testing import FakeClock
+from tests.executors.processes import PATIENCE, eventually
 
 PRINT_OWNER = """
 import dataclasses, json
@@ -75,9 +76,7 @@ def test_a_process_whose_main_thread_has_ended_lives_on_in_the_others():
         f"ctypes.CDLL(None).syscall({end_this_thread}, 0)\n"
     )
     with another_process(code) as (child, owner):
-        deadline = time.monotonic() + 30
-        while "State:\tZ" not in Path(f"/proc/{child.pid}/status").read_text():
-            assert time.monotonic() < deadline
+        eventually(lambda: "State:\tZ" in Path(f"/proc/{child.pid}/status").read_text())
         assert not is_dead_here(owner)
 
 
@@ -190,5 +189,5 @@ def test_the_watch_reads_a_clock_that_nobody_sets():
     before = time.monotonic()
     assert not watch.expired(b"1", ttl=0.01)
     while not watch.expired(b"1", ttl=0.01):
-        assert time.monotonic() < before + 30
+        assert time.monotonic() < before + PATIENCE
     assert time.monotonic() >= before + 0.01
