@@ -168,7 +168,7 @@ def _become(command: list[str], guard: int, prints: int) -> None:
         os.dup2(prints, 1)
         os.dup2(prints, 2)
         os.setpgid(0, 0)
-        for number in (*_FOR_THE_JOB, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+        for number in (*_FOR_THE_JOB, signal.SIGQUIT, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_THE_JOB)
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
