@@ -31,7 +31,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
     (ROOT / "docs").rglob("*.md")
 )
 LANGUAGES = ("python", "sh", "text")
-PAGE_SECONDS = 180
+PAGE_SECONDS = 800
 END_OF_BLOCK = "\x1e"
 
 OTHER_COMMANDS = {"git", "source", "export"}

@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 EXAMPLE = ROOT / "examples" / "01_first_pipeline.py"
 CUSTOM = ROOT / "examples" / "02_custom_steps.py"
 OPTIMIZER = ROOT / "examples" / "03_own_optimizer.py"
@@ -22,7 +22,7 @@ def run(script, *arguments, prefix, **environ):
         [sys.executable, script, "--prefix", prefix, *arguments],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1700,
         check=False,
         env={**os.environ, **environ},
     )

@@ -56,7 +56,7 @@ def test_what_a_hanging_command_has_started_ends_with_it(workplace):
     code = f"import signal, subprocess, sys; subprocess.Popen({child}); print('begun', flush=True); signal.pause()"
     mark = uuid.uuid4().hex
     with pytest.raises(BenchmarkError, match=r"(?s)did not end within.*begun"):
-        workplace.measure(command(code, timeout=4, env={MARK: mark}))
+        workplace.measure(command(code, timeout=12, env={MARK: mark}))
     eventually(lambda: not marked(mark))
 
 

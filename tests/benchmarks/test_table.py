@@ -21,7 +21,7 @@ from benchmarks.harness.command import Command, Sample, Workplace
 from benchmarks.harness.numbers import Figure, Measured
 from benchmarks.harness.rows import at_most, at_most_times, not_measured
 from benchmarks.harness.table import BEGIN, END, as_markdown, as_text, with_table
-from tests.executors.processes import eventually, marked
+from tests.executors.processes import PATIENCE, eventually, marked
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,9 +99,9 @@ def test_a_stopped_benchmark_leaves_no_store_and_no_process(tmp_path):
             stderr=output,
         )
     try:
-        eventually(lambda: list(scratch.glob("*/store-*/*")), seconds=60)
+        eventually(lambda: list(scratch.glob("*/store-*/*")))
         running.terminate()
-        assert running.wait(timeout=60) == 128 + signal.SIGTERM
+        assert running.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
     finally:
         running.kill()
         running.wait()

@@ -22,7 +22,7 @@ CONTROL = {".artifact.json", ".manifest.json", ".logs"}
 SLACK_SECONDS = 0.5
 """How much later than its cause an effect may be told; a removal's journal line and its first unlink are two calls."""
 
-HANG_SECONDS = 120.0
+HANG_SECONDS = 300.0
 """No run of the chaos's small graph takes that long, however often it is disturbed."""
 
 BUGS = {
@@ -48,11 +48,11 @@ def committed_once(events: Sequence[Event]) -> Iterator[str]:
     """Of a fixed version there is one build, unless it was removed in between."""
     announced = {(event["artifact"], event["build"]) for event in events if event["event"] == "publishing"}
     for artifact, commits in _commits(events).items():
-        for _, build in commits:
+        for _, _, build in commits:
             if (artifact, build) not in announced:
                 yield f"{artifact}: the record named {build}, which nobody has published"
         if is_fixed(artifact):
-            for (first, one), (second, other) in itertools.pairwise(commits):
+            for (first, _, one), (_, second, other) in itertools.pairwise(commits):
                 if not _removed_between(events, artifact, first, second):
                     yield f"{artifact}: {one} was committed, and then {other}, though nobody had removed it"
 
@@ -61,7 +61,7 @@ def nothing_is_lost(events: Sequence[Event]) -> Iterator[str]:
     """What was built last, and not removed since, is what the record names at the end."""
     last = {event["artifact"]: event for event in events if event["event"] == "final"}
     for artifact, commits in _commits(events).items():
-        when, build = commits[-1]
+        when, _, build = commits[-1]
         final = last.get(artifact)
         if final is not None and final["build"] == build:
             continue
@@ -140,13 +140,23 @@ def no_hang(events: Sequence[Event]) -> Iterator[str]:
 CHECKS = (committed_once, nothing_is_lost, readers_saw_whole_builds, nobody_changed_a_build, no_bug, no_hang)
 
 
-def _commits(events: Sequence[Event]) -> dict[str, list[tuple[float, str]]]:
-    """When each build became the artifact, as its builder said or a witness saw, in order."""
+def _commits(events: Sequence[Event]) -> dict[str, list[tuple[float, float, str]]]:
+    """The time between which each build became the artifact, in order.
+
+    From when its builder was about to, until it said so or a witness saw it: either may be stopped, or have to wait for
+    a busy machine, when it is done and before it is told.
+    """
+    begun: dict[str, float] = {}
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for event in events:
-        if event["event"] in ("published", "record", "final") and event["build"]:
+        if event["event"] == "publishing":
+            begun.setdefault(event["build"], event["t"])
+        elif event["event"] in ("published", "record", "final") and event["build"]:
             found[event["artifact"]].setdefault(event["build"], event["t"])
-    return {artifact: sorted((when, build) for build, when in builds.items()) for artifact, builds in found.items()}
+    return {
+        artifact: sorted((begun.get(build, told), told, build) for build, told in builds.items())
+        for artifact, builds in found.items()
+    }
 
 
 def _removed_between(events: Sequence[Event], artifact: str, begin: float, end: float) -> bool:

@@ -25,14 +25,14 @@ from tests.executors.processes import MARK, marked
 
 ROOT = Path(__file__).parents[2]
 RUNNERS = 3
-REST_SECONDS = 120.0
+REST_SECONDS = 600.0
 """How long processes may take to end when told to, and the calm run at the end for each ten generations."""
 
 
-EXTRA_SECONDS = 120.0
+EXTRA_SECONDS = 600.0
 """How much longer the storm may take until each kind of thing has happened."""
 
-END_SECONDS = 20.0
+END_SECONDS = 120.0
 """How long what a run has started may outlive it."""
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from tests.chaos import pipeline
 from tests.chaos.audit import NEEDED, audit, counts, damage, did_not_happen, manifest_digest
 from tests.chaos.conductor import processes_of
 from tests.chaos.journal import JOURNAL_VARIABLE, read_journal, tell
-from tests.executors.processes import MARK
+from tests.executors.processes import MARK, eventually
 
 FIXED, DEV = "raw/a@2026.01.01", "raw/live@dev"
 
@@ -199,7 +200,7 @@ def escaped(evidence: Evidence) -> None:
 
 def endless_run(evidence: Evidence) -> None:
     evidence.add(event="run_began", generation=0)
-    for _ in range(20):
+    for _ in range(40):
         evidence.add(event="good_read", artifact=FIXED)
 
 
@@ -277,13 +278,25 @@ def test_what_a_removal_excuses_is_no_finding(evidence: Evidence):
     assert audit(evidence.store, evidence.events) == []
 
 
+def test_a_build_that_was_removed_before_anybody_told_of_it_is_no_finding(evidence: Evidence):
+    """Its builder, and who watches, may have to wait for the processor when it is done."""
+    evidence.add(event="publishing", artifact="raw/late@2026.01.01", build="late")
+    evidence.add(event="removed", artifact="raw/late@2026.01.01", began=evidence.events[-1]["t"] + 9, how="deleted")
+    evidence.add(event="published", artifact="raw/late@2026.01.01", build="late")
+    evidence.add(event="publishing", artifact="raw/late@2026.01.01", build="next")
+    evidence.add(event="published", artifact="raw/late@2026.01.01", build="next")
+    evidence.add(event="final", artifact="raw/late@2026.01.01", build="next")
+    assert audit(evidence.store, evidence.events) == []
+
+
 def test_a_process_that_is_left_over_is_found(evidence: Evidence):
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={MARK: "left-over"}) as child:
-        findings = audit(evidence.store, evidence.events, processes_of("left-over"))
+    mark = uuid.uuid4().hex
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={MARK: mark}) as child:
+        findings = audit(evidence.store, evidence.events, eventually(lambda: processes_of(mark)))
         child.communicate(b"\n")
     assert [finding.partition(":")[0] for finding in findings] == ["a process was left over"]
     assert str(child.pid) in findings[0]
-    assert processes_of("left-over") == []
+    assert processes_of(mark) == []
 
 
 def test_a_chaos_that_did_not_happen_is_no_success(evidence: Evidence):

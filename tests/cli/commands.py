@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-MARIN = [sys.executable, "-m", "marin.cli.main"]
-PATIENCE = 60.0
+from tests.executors.processes import PATIENCE
 
+MARIN = [sys.executable, "-m", "marin.cli.main"]
 STEPS = """
 import time
 from dataclasses import dataclass

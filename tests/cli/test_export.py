@@ -7,8 +7,6 @@ from safetensors import safe_open
 
 from tests.cli.commands import marin, script
 
-pytestmark = pytest.mark.timeout(600)
-
 TRAIN = """
 from marin.experiment.data import files, tokenized, train_lm, trained_tokenizer
 from marin.experiment.main import experiment_main

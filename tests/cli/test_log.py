@@ -11,6 +11,7 @@ from marin.executors.guard import BoundedLog
 from marin.storage.local import LocalStore
 from tests.cli.commands import MARIN, Terminal, environment, marin, until
 from tests.execution.records import attempt, build, put
+from tests.executors.processes import PATIENCE
 
 LOG = "model/dev/.logs/b1.log"
 
@@ -43,7 +44,7 @@ def test_following_goes_on_in_the_next_part(tmp_path: Path, store: LocalStore):
                 until(lambda: f"line {number:04}" in followed.read_text(), "it is followed")  # noqa: B023
         log.close()
         put(store, "model@dev", attempt=attempt(log=LOG, error="no rhyme"))
-        assert follower.wait(60) == 0
+        assert follower.wait(PATIENCE) == 0
     finally:
         follower.kill()
         follower.wait()

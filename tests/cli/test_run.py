@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import MARIN, Terminal, environment, marin, script, start, until
+from tests.executors.processes import PATIENCE
 
 BUILD = """
 from marin.experiment.main import experiment_main
@@ -211,7 +212,7 @@ def test_a_second_signal_is_answered_and_kills(tmp_path: Path):
     lines = iter(process.stdout.readline, "")
     assert any(json.loads(line) == {"event": "stopping", "signal": "SIGINT"} for line in lines)
     process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=PATIENCE)
     assert [json.loads(line)["event"] for line in rest.splitlines()] == ["stopping", "ended"]
     assert process.returncode == 130
 
@@ -246,7 +247,7 @@ def test_a_stopped_run_says_so_and_ends_with_the_code_for_it(tmp_path: Path, num
     record = tmp_path / "marin_store/raw/poems/dev/.artifact.json"
     until(ready.exists, "the step runs")
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     assert "Traceback" not in said
     assert "interrupted: 1 not built" in said
@@ -258,7 +259,7 @@ def test_a_script_that_is_stopped_before_it_runs_anything_ends_with_130(tmp_path
     process = start(tmp_path, "run", script(tmp_path, f"Path({str(ready)!r}).touch()\ntime.sleep(1000)\n"))
     until(ready.exists, "the script runs")
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said) == (130, "interrupted\n")
 
 
@@ -286,8 +287,13 @@ def test_all_reasons_to_refuse_a_run_are_told_at_once(tmp_path: Path):
 
 @pytest.mark.parametrize("columns", [40, 200])
 def test_a_terminal_shows_a_line_for_what_runs_and_then_where_it_lies(tmp_path: Path, columns: int):
-    path = script(tmp_path, "model = poems(lines=30, pause=0.05)\n")
-    code, text = Terminal(tmp_path, "run", path, columns=columns).end()
+    go = tmp_path / "go"
+    patient = "def patient(config):\n    report(15, 30, 'lines', note='loss 0.07')\n"
+    patient += f"    while not Path({str(go)!r}).exists():\n        time.sleep(0.02)\n    return write(config)\n"
+    terminal = Terminal(tmp_path, "run", script(tmp_path, f"{patient}model = poems(run=patient)\n"), columns=columns)
+    terminal.read_until("%")
+    go.touch()
+    code, text = terminal.end()
     assert code == 0
     frames = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", text)]
     running = [line for line in frames if line.startswith("raw/poems@dev") and "%" in line]

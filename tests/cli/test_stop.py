@@ -12,7 +12,7 @@ import pytest
 from marin.storage.local import LocalStore
 from tests.cli.commands import MARIN, environment, marin, script
 from tests.execution.records import attempt, build, put
-from tests.executors.processes import eventually
+from tests.executors.processes import PATIENCE, eventually
 
 SLOW = """
 def slow(config):
@@ -34,7 +34,7 @@ def start(tmp_path: Path):
                 [*MARIN, "run", path], cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
         runs.append(process)
-        eventually(lambda: "started" in (tmp_path / "out").read_text(), seconds=40)
+        eventually(lambda: "started" in (tmp_path / "out").read_text())
         return process
 
     yield begin
@@ -46,10 +46,10 @@ def start(tmp_path: Path):
 @pytest.mark.parametrize("run", ["slow", "remote(slow)"])
 def test_a_step_is_stopped_from_another_terminal(tmp_path: Path, start, run: str):
     process = start(run)
-    done = marin(tmp_path, "stop", "raw/slow")
+    done = marin(tmp_path, "stop", "raw/slow", "--wait")
     assert (done.returncode, done.stdout) == (0, "raw/slow@2026.07.01: stopped\n")
     assert f"asked pid {process.pid} of " in done.stderr
-    assert process.wait(30) == 1
+    assert process.wait(PATIENCE) == 1
     assert "raw/slow@2026.07.01: failed: StepStoppedError: was stopped by " in (tmp_path / "out").read_text()
     assert "failed" in marin(tmp_path, "ls").stdout
     assert "stopped by " in marin(tmp_path, "show", "raw/slow").stdout

@@ -13,6 +13,7 @@ from marin.execution.record import record_path
 from marin.storage.local import LocalStore
 from tests.cli.commands import MARIN, Terminal, environment, marin, script, start, until
 from tests.execution.records import STRANGER, attempt, build, put
+from tests.executors.processes import PATIENCE
 
 
 @pytest.fixture
@@ -268,7 +269,7 @@ def test_log_follows_until_the_attempt_ends(tmp_path: Path):
     until(lambda: (tmp_path / "followed").read_text() == "first\n", "the first line is followed")
     assert follower.poll() is None
     go.touch()
-    assert follower.wait(60) == 0
+    assert follower.wait(PATIENCE) == 0
     assert (tmp_path / "followed").read_text() == "first\nlast\n"
     runner.communicate()
     assert runner.returncode == 0
@@ -287,7 +288,7 @@ def test_log_stops_following_a_builder_that_was_killed(tmp_path: Path, store: Lo
     assert follower.poll() is None
     child.kill()
     child.communicate()
-    follower.communicate(timeout=60)
+    follower.communicate(timeout=PATIENCE)
     assert follower.returncode == 0
 
 

@@ -152,7 +152,7 @@ def segfault_in_thread(_: Any) -> Count:
 
 def kill_self(number: int) -> Count:
     os.kill(os.getpid(), number)
-    time.sleep(60)
+    time.sleep(3600)
     return Count(value=0)
 
 
@@ -171,7 +171,7 @@ def sleep(seconds: float) -> Count:
 def save_when_told(folder: str) -> Count:
     report(1)
     try:
-        time.sleep(60)
+        time.sleep(3600)
     except KeyboardInterrupt:
         Path(folder, "saved").write_text("half a poem")
         raise
@@ -181,7 +181,7 @@ def save_when_told(folder: str) -> Count:
 def finish_when_told(_: Any) -> Count:
     report(1)
     try:
-        time.sleep(60)
+        time.sleep(3600)
     except KeyboardInterrupt:
         return Count(value=7)
     return Count(value=0)
@@ -191,7 +191,7 @@ def hold_the_lock(_: Any) -> Count:
     """Hold Python's global lock, deaf to everything."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     report(1)
-    ctypes.PyDLL(None).sleep(60)
+    ctypes.PyDLL(None).sleep(3600)
     return Count(value=0)
 
 
@@ -202,7 +202,7 @@ def leave_shells(_: Any) -> Count:
 
 
 def leave_thread(_: Any) -> Count:
-    threading.Thread(target=time.sleep, args=(60,)).start()
+    threading.Thread(target=time.sleep, args=(3600,)).start()
     return Count(value=1)
 
 

@@ -22,6 +22,7 @@ from marin.execution.runner import resolve, run
 from marin.testing import RecordingReporter
 from tests.execution import remote_steps as steps
 from tests.execution.remote_steps import Count
+from tests.executors.processes import PATIENCE
 
 Way = Callable[[Callable[[Any], Any]], Any]
 
@@ -93,7 +94,7 @@ def meet(config: dict[str, str]) -> Count:
 
 
 def appears(file: str) -> bool:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not os.path.exists(file) or (os.path.getsize(file) == 0 and not file.endswith(".here")):
         if time.monotonic() > deadline:
             return False

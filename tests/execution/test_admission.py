@@ -14,6 +14,7 @@ from marin.executors.local import LocalExecutor
 from marin.executors.resources import ResourceConfig
 from tests.execution.pipelines import poems
 from tests.execution.remote_steps import Count, see
+from tests.executors.processes import PATIENCE
 
 GPU = ResourceConfig.with_gpu()
 
@@ -44,7 +45,7 @@ class Together:
             self.now += 1
             self.most = max(self.most, self.now)
             self.changed.notify_all()
-            self.changed.wait_for(lambda: self.most >= self.expected, timeout=20)
+            self.changed.wait_for(lambda: self.most >= self.expected, timeout=PATIENCE)
             self.now -= 1
 
 

@@ -39,7 +39,7 @@ def dead() -> Owner:
         host=here.host,
         user=here.user,
         pid=child.pid,
-        started=0,
+        started=1,  # so that nobody who gets its number is taken for it
         machine_id=here.machine_id,
         boot_id=here.boot_id,
         pid_namespace=here.pid_namespace,

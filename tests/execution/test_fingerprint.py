@@ -679,7 +679,7 @@ def child(command, *, path=(), seed="0"):
     """What a child process prints that finds our source and nothing else of this environment."""
     places = os.pathsep.join(map(str, [ROOT / "src", ROOT, *path]))
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "PYTHONPATH": places, "PYTHONHASHSEED": seed}
-    done = subprocess.run(command, env=environ, capture_output=True, cwd=ROOT, check=False, timeout=120)
+    done = subprocess.run(command, env=environ, capture_output=True, cwd=ROOT, check=False, timeout=600)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
 

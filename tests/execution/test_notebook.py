@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(240)
+from tests.executors.processes import PATIENCE, eventually
 
 DEFINE = """
 import os, time
@@ -98,7 +98,7 @@ def execute(jupyter, tmp_path):
     def run_cells(*cells):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         client = nbclient.NotebookClient(
-            notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+            notebook, timeout=PATIENCE, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
         )
         client.execute()
         return [cell.outputs for cell in notebook.cells]
@@ -138,7 +138,7 @@ def test_a_cell_that_is_edited_and_run_again_is_told_what_changed(execute):
 WAIT = """
 def wait(marker):
     Path(marker).write_text(str(os.getpid()))
-    for _ in range(6000):
+    for _ in range(360_000):
         time.sleep(0.01)
 
 run(apply("raw/wait", WRAP(wait), version="2026.07.01", marker="MARKER"))
@@ -153,17 +153,17 @@ def test_interrupting_the_kernel_stops_the_run_and_the_kernel_goes_on(jupyter, t
     client = manager.client()
     try:
         client.start_channels()
-        client.wait_for_ready(timeout=120)
+        client.wait_for_ready(timeout=PATIENCE)
         assert answer(client, client.execute(DEFINE))["status"] == "ok"
         # A kernel throws away what comes in just after an error, unless it is told not to stop on that one.
         waiting = client.execute(WAIT.replace("WRAP", wrap).replace("MARKER", str(marker)), stop_on_error=False)
-        pid = int(until(lambda: marker.exists() and marker.read_text()))
+        pid = int(eventually(lambda: marker.exists() and marker.read_text()))
         assert (pid == manager.provisioner.process.pid) == (wrap == "")
         manager.interrupt_kernel()
         stopped = answer(client, waiting)
         assert (stopped["status"], stopped["ename"]) == ("error", "RunInterrupted")
         if wrap == "remote":
-            until(lambda: not os.path.exists(f"/proc/{pid}"))
+            eventually(lambda: not os.path.exists(f"/proc/{pid}"))
         record = Path(tmp_path / "store/raw/wait/2026.07.01/.artifact.json")
         assert "interrupted" in record.read_text()
         assert answer(client, client.execute("assert resolve(poems).lines == 2000"))["status"] == "ok"
@@ -174,16 +174,8 @@ def test_interrupting_the_kernel_stops_the_run_and_the_kernel_goes_on(jupyter, t
 
 def answer(client, message):
     """The kernel's reply to ``message``."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while True:
         reply = client.get_shell_msg(timeout=max(1, deadline - time.monotonic()))
         if reply["parent_header"].get("msg_id") == message:
             return reply["content"]
-
-
-def until(condition):
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return found

@@ -94,9 +94,11 @@ def test_a_kill_while_it_is_taken_over_costs_nothing(options, monkeypatch):
     left_behind(options)
     for _ in range(2):
         if (child := os.fork()) == 0:  # it is killed with the new attempt recorded, and the folder not yet moved
-            LocalStore.move_folder = lambda *_: os._exit(9)  # pyright: ignore[reportAttributeAccessIssue]
-            run(step(), options=options)
-            os._exit(0)
+            try:
+                LocalStore.move_folder = lambda *_: os._exit(9)  # pyright: ignore[reportAttributeAccessIssue]
+                run(step(), options=options)
+            finally:
+                os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     (made,) = run(step(), options=options)
     assert lines(made) == ["rose", "rose"]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from marin.execution import provenance
 from marin.execution.abbreviation import abbreviated
 from marin.execution.drift import compare
 from marin.execution.encoding import encode
@@ -28,12 +29,19 @@ from marin.execution.redaction import (
     secret_values,
 )
 from marin.execution.showing import plain, show
+from tests.executors.processes import PATIENCE, eventually
 
 GIT = ["git", "-c", "user.name=Anna", "-c", "user.email=anna@example.org", "-c", "init.defaultBranch=trunk"]
 
 
 def git(folder: Path, *words: str) -> str:
     return subprocess.run([*GIT, "-C", str(folder), *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run does without what git says too late; here it may take as long as it does on a busy machine."""
+    monkeypatch.setattr(provenance, "GIT_SECONDS", PATIENCE)
 
 
 @pytest.fixture
@@ -116,22 +124,25 @@ def test_a_repository_without_a_commit_is_told_as_none(tmp_path: Path):
     assert "git" not in captured(tmp_path)
 
 
-def test_git_that_hangs_is_given_up_with_all_its_children(tmp_path: Path):
+def test_git_that_hangs_is_given_up_with_all_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(provenance, "GIT_SECONDS", 1.0)
     stub = tmp_path / "bin" / "git"
     stub.parent.mkdir()
     stub.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/pids\nsleep 1000 & echo $! >> {tmp_path}/pids\nwait\n")
     stub.chmod(0o755)
-    began = time.monotonic()
     told = capture({"PATH": f"{stub.parent}:{os.environ['PATH']}"}, ["train"], tmp_path)
-    assert time.monotonic() - began < 10
     assert "git" not in told
     assert told["host"]
-    for pid in (tmp_path / "pids").read_text().split():
-        stat = Path(f"/proc/{pid}/stat")
-        deadline = time.monotonic() + 10
-        while stat.exists() and stat.read_text().split()[2] not in "ZX" and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not stat.exists() or stat.read_text().split()[2] in "ZX"
+    # On a busy machine it may be given up before it has told who it is.
+    pids = (tmp_path / "pids").read_text().split() if (tmp_path / "pids").exists() else []
+    eventually(lambda: not any(map(lives, pids)))
+
+
+def lives(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_a_working_folder_that_is_gone_fails_nothing(tmp_path: Path):
@@ -212,9 +223,9 @@ def test_redacting_takes_time_in_proportion_to_the_text(text):
         long = text * (length // len(text))
         times = []
         for _ in range(3):
-            begin = time.process_time()
+            begin = time.thread_time()
             redact_text(long)
-            times.append(time.process_time() - begin)
+            times.append(time.thread_time() - begin)
         return min(times)
 
     # Linear would be 8 times; a pattern that is quadratic, 64 times. The pause is against noise on short times.

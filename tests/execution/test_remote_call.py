@@ -37,7 +37,7 @@ from marin.execution.step_body import Completed
 from marin.executors.executor import JobState
 from marin.executors.local import LocalExecutor
 from tests.execution import remote_steps as steps
-from tests.executors.processes import MARK, eventually, marked
+from tests.executors.processes import MARK, PATIENCE, eventually, marked
 
 STEPS = "tests.execution.remote_steps"
 
@@ -53,7 +53,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RemoteCall]]:
         config: Any = None,
         *,
         artifact_type: type[Artifact] = steps.Count,
-        lease_seconds: float = 60,
+        lease_seconds: float = 3600,
         **env: str,
     ) -> RemoteCall:
         output_path = tmp_path / f"output-{len(calls)}"
@@ -81,7 +81,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RemoteCall]]:
 
 
 def completed(call: RemoteCall) -> Completed:
-    answer = call.wait(30)
+    answer = call.wait(PATIENCE)
     assert answer is not None
     return answer
 
@@ -204,12 +204,12 @@ def test_the_function_and_the_classes_of_a_script_travel_by_value(tmp_path: Path
                 return RemoteCall.start(
                     LocalExecutor(), name="poem@dev", function=write, config=Config(lines), artifact_type=Poem,
                     output_path=folder, job_folder=f"{folder}/../job{lines}", log_path=f"{folder}/../log", env={},
-                    lease_seconds=60,
+                    lease_seconds=3600,
                 )
 
-            print(start(4).wait(30).result)
+            print(start(4).wait(240).result)
             try:
-                start(5).wait(30)
+                start(5).wait(240)
             except VerseError as error:
                 print("caught", error)
             """
@@ -217,14 +217,14 @@ def test_the_function_and_the_classes_of_a_script_travel_by_value(tmp_path: Path
     )
     (tmp_path / "output").mkdir()
     argv = [sys.executable, str(script), str(tmp_path / "output")]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
     assert done.stdout == "{'inner': {'lines': 4}}\ncaught too long\n", done.stderr
 
 
 def test_an_exception_arrives_as_it_was_raised(start):
     call = start(steps.raise_error, "poem")
     with pytest.raises(steps.PoemError, match="no rhyme") as raised:
-        call.wait(30)
+        call.wait(PATIENCE)
     (note,) = raised.value.__notes__
     assert "In the process of poems@dev" in note
     assert "in raise_error" in note
@@ -241,23 +241,23 @@ def test_an_exception_arrives_as_it_was_raised(start):
 )
 def test_an_exception_that_cannot_travel_arrives_as_text(start, kind: str, text: str):
     with pytest.raises(StepError, match=f"^{text}\n") as raised:
-        start(steps.raise_error, kind).wait(30)
+        start(steps.raise_error, kind).wait(PATIENCE)
     assert "in raise_error" in raised.value.__notes__[0]
     assert Failure.from_exception(raised.value).error == text.partition(":")[0]
 
 
 def test_an_exception_of_megabytes_arrives(start):
     with pytest.raises(steps.PoemError) as raised:
-        start(steps.raise_error, "huge").wait(30)
+        start(steps.raise_error, "huge").wait(PATIENCE)
     assert len(str(raised.value)) == 5_000_000
     assert len(Failure.from_exception(raised.value).message) < 20_000
 
 
 def test_faults_of_the_step_itself_arrive(start):
     with pytest.raises(OutputError, match="returned Count, but its artifact_type is Other"):
-        start(steps.double, 1, artifact_type=Other).wait(30)
+        start(steps.double, 1, artifact_type=Other).wait(PATIENCE)
     with pytest.raises(ConfigurationError, match="there is no module 'no_such_poet'"):
-        start("no_such_poet:write").wait(30)
+        start("no_such_poet:write").wait(PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class Other(Artifact):
 @pytest.mark.parametrize("step", [steps.segfault, steps.segfault_in_thread])
 def test_a_segfault_is_told_with_its_line_and_its_log(start, step: Any):
     with pytest.raises(WorkerDiedError) as raised:
-        start(step).wait(30)
+        start(step).wait(PATIENCE)
     message = str(raised.value)
     assert "poems@dev: its process was ended by SIGSEGV: native code touched memory that is not there" in message
     assert "at tests/execution/remote_steps.py:" in message
@@ -279,7 +279,7 @@ def test_a_segfault_is_told_with_its_line_and_its_log(start, step: Any):
 
 def test_kill_9_is_told_with_both_causes(start):
     with pytest.raises(WorkerDiedError, match=r"ended by SIGKILL.*(from outside|memory)"):
-        start(steps.kill_self, signal.SIGKILL).wait(30)
+        start(steps.kill_self, signal.SIGKILL).wait(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -292,18 +292,18 @@ def test_kill_9_is_told_with_both_causes(start):
 )
 def test_other_signals_are_named(start, number: int, text: str):
     with pytest.raises(WorkerDiedError, match=text):
-        start(steps.kill_self, number).wait(30)
+        start(steps.kill_self, number).wait(PATIENCE)
 
 
 def test_a_hard_exit_is_told_with_the_end_of_the_log_of_this_attempt(start):
     with pytest.raises(WorkerDiedError, match="exit code 4"):
-        start(steps.exit_hard, 4).wait(30)
+        start(steps.exit_hard, 4).wait(PATIENCE)
     with pytest.raises(WorkerDiedError) as raised:
-        start(steps.kill_self, signal.SIGKILL).wait(30)
+        start(steps.kill_self, signal.SIGKILL).wait(PATIENCE)
     assert "line 29" not in str(raised.value)
     assert "is empty" in str(raised.value)
     with pytest.raises(WorkerDiedError) as raised:
-        start(steps.exit_hard, 3).wait(30)
+        start(steps.exit_hard, 3).wait(PATIENCE)
     message = str(raised.value)
     assert "ended with exit code 3 in the middle of the step: something in it called os._exit" in message
     assert "line 10\n" in message
@@ -314,16 +314,16 @@ def test_a_hard_exit_is_told_with_the_end_of_the_log_of_this_attempt(start):
 def test_cancel_lets_the_step_save(start, tmp_path: Path):
     call = start(steps.save_when_told, str(tmp_path))
     eventually(call.progress)
-    call.cancel(20)
+    call.cancel(PATIENCE)
     with pytest.raises(StepInterruptedError, match="poems@dev: RunInterrupted: the step was told to stop"):
-        call.wait(30)
+        call.wait(PATIENCE)
     assert (tmp_path / "saved").read_text() == "half a poem"
 
 
 def test_a_step_that_still_completes_when_cancelled_has_completed(start):
     call = start(steps.finish_when_told)
     eventually(call.progress)
-    call.cancel(20)
+    call.cancel(PATIENCE)
     assert completed(call).result["value"] == 7
 
 
@@ -332,14 +332,14 @@ def test_a_step_that_will_not_stop_is_killed_even_if_it_holds_the_global_lock(st
     eventually(call.progress)
     call.cancel(0.2)
     with pytest.raises(StepInterruptedError, match="was told to stop, and ended without an answer"):
-        call.wait(10)
+        call.wait(PATIENCE)
 
 
 def test_a_call_cancelled_at_once_is_interrupted(start):
     call = start(steps.sleep, 60)
     call.cancel(60)
     with pytest.raises(StepInterruptedError):
-        call.wait(30)
+        call.wait(PATIENCE)
 
 
 def test_a_worker_that_is_not_renewed_has_lost_its_lease_even_if_it_holds_the_global_lock(start):
@@ -347,7 +347,7 @@ def test_a_worker_that_is_not_renewed_has_lost_its_lease_even_if_it_holds_the_gl
     eventually(call.progress)
     call.renew(0.2)
     with pytest.raises(LeaseLostError, match="silent for longer than its lease"):
-        call.wait(10)
+        call.wait(PATIENCE)
 
 
 def test_what_a_step_leaves_running_is_ended(start):

@@ -149,7 +149,7 @@ def test_the_time_of_the_resources_is_a_limit_too(options, calls):
 
 
 def test_a_try_that_took_too_long_is_a_crash(options, calls, told):
-    (count,) = run(step(calls, "hang", retries=1, timeout="2s", resumable=True), options=options, reporter=told)
+    (count,) = run(step(calls, "hang", retries=1, timeout="10s", resumable=True), options=options, reporter=told)
     assert count.seen == "0"
     assert told.told == [("StepTimeoutError", 1, 1, 0.01)]
 

@@ -9,7 +9,6 @@ from marin.execution.runner import resolve
 from tests.execution.pipelines import poems
 from tests.executors.processes import PATIENCE
 
-
 OVER = threading.Event()
 
 

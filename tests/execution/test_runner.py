@@ -35,6 +35,7 @@ from marin.execution.planning import Decision
 from marin.execution.runner import load, plan, resolve, run
 from tests.execution import pipelines
 from tests.execution.pipelines import Poems, Report, fail, poems, report
+from tests.executors.processes import PATIENCE
 
 
 def record_of(options, id_):
@@ -620,7 +621,7 @@ STARTED, GO = threading.Event(), threading.Event()
 def _slow(config):
     pipelines.BUILDS.append(config["output_path"])
     STARTED.set()
-    assert GO.wait(20)
+    assert GO.wait(PATIENCE)
     return Poems(lines=1)
 
 
@@ -633,10 +634,10 @@ def test_two_threads_that_run_the_same_step_build_it_once(options, built):
     ]
     for thread in threads:
         thread.start()
-    assert STARTED.wait(20)
+    assert STARTED.wait(PATIENCE)
     GO.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert results == [Poems(lines=1)] * 2
     assert len(built) == 1
 

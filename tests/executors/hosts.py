@@ -10,7 +10,6 @@ from typing import Any
 from marin.executors.roll_call import RollCall
 from tests.executors.processes import PATIENCE
 
-
 _KEPT: list[socket.socket] = []
 
 

@@ -117,7 +117,7 @@ class FileServer:
         self, request: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], data: bytes, event: Event
     ) -> None:
         if event.stall_after == -1:
-            self._ended.wait(30)
+            self._ended.wait()
             return
         if event.status is not None:
             status, headers, data = event.status, event.headers, event.content
@@ -132,4 +132,4 @@ class FileServer:
         request.wfile.write(data if part is None else data[:part])
         request.wfile.flush()
         if event.stall_after is not None:
-            self._ended.wait(30)
+            self._ended.wait()

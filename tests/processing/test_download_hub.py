@@ -41,7 +41,7 @@ def download(hub: Hub, folder: Path, **changes: Any) -> dict[str, Any]:
     """In a process of its own: the hub's client reads its address when it is imported."""
     environ = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1"}
     command = [sys.executable, "-c", CHILD, str(folder / "out"), json.dumps(changes)]
-    child = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    child = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
     assert child.returncode == 0, child.stderr
     return json.loads(child.stdout)
 

@@ -16,6 +16,7 @@ from marin.processing.download_hub import download
 from marin.processing.hub import HubClient
 from marin.processing.retrying import Retries
 from marin.processing.transfer import partial_path
+from tests.executors.processes import PATIENCE
 from tests.processing.file_server import Event
 from tests.processing.hub import Hub
 from tests.processing.waits import Waits
@@ -38,9 +39,12 @@ def waits() -> Waits:
     return Waits()
 
 
+PATIENT = {"stall": PATIENCE, "reach": PATIENCE, "listing": PATIENCE}
+
+
 def get(hub: Hub, folder: Path, waits: Waits, **changes: Any) -> HubDownload:
     config = HubDownloadConfig(output_path=str(folder / "out"), hf_id="org/poems", revision="main")
-    client = HubClient(endpoint=hub.endpoint, retries=Retries(wait=waits), stall=0.3, reach=0.3, listing=0.3, **changes)
+    client = HubClient(endpoint=hub.endpoint, retries=Retries(wait=waits), **PATIENT, **changes)
     return download(config, client=client)
 
 

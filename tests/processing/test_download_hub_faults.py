@@ -22,6 +22,7 @@ from marin.processing.download_hub import download
 from marin.processing.hub import HubClient, HubFile, Repository, current_commit, fetch, list_files
 from marin.processing.retrying import Retries
 from marin.processing.transfer import alone_in, arrived_bytes
+from tests.executors.processes import PATIENCE
 from tests.processing.file_server import Event
 from tests.processing.hub import Hub
 from tests.processing.waits import Waits
@@ -43,9 +44,13 @@ def waits() -> Waits:
     return Waits()
 
 
+# A busy machine is not to be taken for a server that is silent.
+PATIENT = {"stall": PATIENCE, "reach": PATIENCE, "listing": PATIENCE}
+
+
 def client(hub: Hub, waits: Waits, **changes: Any) -> HubClient:
     retries = Retries(wait=waits, now=lambda: NOON, **changes.pop("retries", {}))
-    return HubClient(endpoint=hub.endpoint, retries=retries, **{"stall": 0.3, "reach": 0.3, "listing": 0.3, **changes})
+    return HubClient(endpoint=hub.endpoint, retries=retries, **{**PATIENT, **changes})
 
 
 def get(
@@ -191,7 +196,7 @@ def test_a_large_file_goes_on_after_each_cut_and_stall(hub: Hub, tmp_path: Path,
         Event(status=503),
         Event(cut_after=0),
     ]
-    get(hub, tmp_path, waits)
+    get(hub, tmp_path, waits, stall=3.0)
     assert arrived(tmp_path) == FILES
     assert ranges(hub) == [None, "bytes=1000000-2999999", "bytes=1500000-2999999"] + ["bytes=1500000-2999999"] * 2
 
@@ -199,7 +204,7 @@ def test_a_large_file_goes_on_after_each_cut_and_stall(hub: Hub, tmp_path: Path,
 @pytest.mark.parametrize("where", SERVERS)
 def test_a_hub_that_does_not_answer_at_all_is_asked_again(hub: Hub, tmp_path: Path, waits: Waits, where: str):
     hub.events[where] = [Event(stall_after=-1)]
-    get(hub, tmp_path, waits)
+    get(hub, tmp_path, waits, **dict.fromkeys(PATIENT, 3.0))
     assert arrived(tmp_path) == FILES
     assert len(waits.seconds) == 1
 
@@ -385,7 +390,7 @@ def start(hub: Hub, folder: Path, limit: int | None = None, **environ: str) -> s
 
 
 def said(child: subprocess.Popen[str]) -> str:
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE)
     return out + err
 
 

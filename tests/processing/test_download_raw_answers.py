@@ -15,6 +15,7 @@ from marin.processing.download_raw import WebClient, download
 from marin.processing.raw_download import RawDownload, RawDownloadConfig, remote_files
 from marin.processing.retrying import Retries
 from marin.processing.transfer import partial_path
+from tests.executors.processes import PATIENCE
 from tests.processing.file_server import Event, FileServer
 from tests.processing.waits import Waits
 
@@ -39,7 +40,8 @@ def get(server: FileServer, folder: Path, urls: Any, sha256: Any = None, **chang
     files = remote_files("raw/x", {name: f"{server.endpoint}/{path}" for name, path in given.items()}, sha256)
     retries = Retries(wait=changes.pop("waits", Waits()), **changes)
     return download(
-        RawDownloadConfig(output_path=str(folder / "out"), files=files), client=WebClient(retries=retries, stall=0.3)
+        RawDownloadConfig(output_path=str(folder / "out"), files=files),
+        client=WebClient(retries=retries, stall=PATIENCE),
     )
 
 

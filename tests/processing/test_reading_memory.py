@@ -141,7 +141,7 @@ GIGABYTE = 1 << 30
 
 
 @pytest.mark.heavy
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("name", "write", "size"),
     [
@@ -164,7 +164,7 @@ def test_four_gigabytes_and_half_a_gigabyte_in_one_document_are_read_in_one_giga
 
 
 @pytest.mark.heavy
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("name", "write"), [("a.csv", write_csv), ("a.parquet", write_table), ("a.arrow", write_table)]
 )

@@ -27,7 +27,7 @@ def test_a_project_gets_the_fixture_by_naming_the_plugin(tmp_path):
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["marin.testing"]\n')
     (tmp_path / "test_pipeline.py").write_text(TEST)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "test_pipeline.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert re.search(r"^>       assert_cached\(a_step\(\)\)$", done.stdout, re.MULTILINE), done.stdout
     assert "src/marin/testing" not in done.stdout

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from marin.training.models.llama_config import LlamaConfig
 from marin.training.optimizers import AdamConfig
 from marin.training.train import DatasetConfig, TrainLmConfig
 from marin.training.trainer import train
+from tests.executors.processes import eventually
 
 ROOT = Path(__file__).parents[2]
 MODEL = LlamaConfig(hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2, max_seq_len=64)
@@ -58,8 +58,8 @@ def start(
 ) -> subprocess.Popen[str]:
     """The trainings, one after the other, in a process of its own that has so many CPU devices.
 
-    The last one waits after so many steps. ``variables`` are added to its environment; ``PACE_SECONDS`` is how long it
-    waits after each.
+    The last one waits after so many steps. ``variables`` are added to its environment; ``HOLD_AFTER`` is a step after
+    which it waits until the file ``HOLD_UNTIL`` is there.
     """
     file = Path(tempfile.mkdtemp(dir=folder)) / "configs"
     file.write_bytes(pickle.dumps(configs))
@@ -87,17 +87,13 @@ def read_until(process: subprocess.Popen[str], wanted: str) -> None:
 
 
 def wait_for_checkpoint(output: str | Path) -> None:
-    """Until one is whole: a training of so few and so short steps may be ahead of the disk. A minute at most."""
-    deadline = time.monotonic() + 60
-    while not list(Path(output).glob("resume/step-*[0-9]/complete.json")) and time.monotonic() < deadline:
-        time.sleep(0.01)  # a poll: nothing tells when another thread or the disk is so far
+    """Until one is whole: a training of so few and so short steps may be ahead of the disk."""
+    eventually(lambda: list(Path(output).glob("resume/step-*[0-9]/complete.json")))
 
 
 def wait_for_signal() -> None:
-    """Until the training has noted a SIGTERM, which gives the signal its old handler back; a minute at most."""
-    deadline = time.monotonic() + 60
-    while signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL and time.monotonic() < deadline:
-        time.sleep(0.01)  # a poll: nothing tells when another thread or the disk is so far
+    """Until the training has noted a SIGTERM, which gives the signal its old handler back."""
+    eventually(lambda: signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
 
 
 def main(config_file: str, wait_after: int) -> None:
@@ -106,7 +102,8 @@ def main(config_file: str, wait_after: int) -> None:
 
     def watch(progress: Progress) -> None:
         print(f"{progress.done:.0f} {progress.note}", flush=True)
-        time.sleep(float(os.environ.get("PACE_SECONDS", "0")))  # so that a signal comes before the end
+        if progress.done == float(os.environ.get("HOLD_AFTER", "-1")) and progress.note.startswith("loss"):
+            eventually(Path(os.environ["HOLD_UNTIL"]).exists)
         if progress.done == wait_after and progress.note.startswith("loss"):
             wait_for_signal()
 

@@ -292,7 +292,7 @@ def test_a_process_ends_also_while_a_save_hangs(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
 

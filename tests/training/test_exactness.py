@@ -30,7 +30,7 @@ KILLED_AFTER = 13
 LAST = f"checkpoints/step-{STEPS:09}/state-00000-of-00001.safetensors"
 """All that changes while training, as it was after the last step."""
 
-pytestmark = pytest.mark.timeout(600)  # many processes, each of which loads JAX
+pytestmark = pytest.mark.timeout(1800)  # many processes, each of which loads JAX
 
 
 @pytest.fixture(scope="module")

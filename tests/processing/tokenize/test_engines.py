@@ -10,7 +10,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +28,7 @@ from marin.processing.tokenize.crew import Crew, EngineChoice, Progress
 from marin.processing.tokenize.engines import Engine, EngineRefusal, FastEngine, FlatIds, ReferenceEngine
 from marin.processing.tokenize.manifest import read_manifest
 from marin.processing.tokenize.parts import Part
+from tests.executors.processes import eventually
 from tests.processing.tokenize.small import BYTES, config, stdlib_files, tree, vocabulary, vocabulary_file, write_poems
 
 EXACT_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -265,10 +265,7 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path):
     assert ended.returncode == -9
     left = set(map(int, ended.stdout.split()))
     assert left
-    until = time.monotonic() + 60
-    while any(Path(f"/proc/{worker}").exists() for worker in left):
-        assert time.monotonic() < until, f"{left} wait for ever"
-        time.sleep(0.05)
+    eventually(lambda: not any(Path(f"/proc/{worker}").exists() for worker in left))
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "file"])
@@ -308,12 +305,18 @@ def test_a_sample_is_the_first_documents_and_does_not_touch_the_validation(tmp_p
     assert tokenize(asked) == made
 
 
+ROOT = Path(__file__).parents[3]
+
 CREW = """
 import pathlib, pickle, sys
+from marin.execution.progress import progress_sink
 from marin.processing.tokenize import build
+from tests.processing.killed import killing
 if __name__ == "__main__":
     build._FAST_BYTES = build.CREW_BYTES = 0
-    build.tokenize(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))
+    asked = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
+    with progress_sink(killing(asked.output_path, "parts/part-*.json", 3)):
+        build.tokenize(asked)
 """
 
 
@@ -329,15 +332,10 @@ def test_a_step_that_was_killed_with_its_workers_at_work_is_finished_with_the_sa
     )
     (tmp_path / "crew.py").write_text(CREW)
     (tmp_path / "config.pickle").write_bytes(pickle.dumps(asked))
-    child = subprocess.Popen([sys.executable, str(tmp_path / "crew.py"), str(tmp_path / "config.pickle")])
-    records = tmp_path / "out/parts"
-    until = time.monotonic() + 120
-    while len(list(records.glob("part-*.json"))) < 3:
-        assert child.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.001)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    command = [sys.executable, str(tmp_path / "crew.py"), str(tmp_path / "config.pickle")]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False)
+    assert ended.returncode == -signal.SIGKILL
     assert not (tmp_path / "out/manifest.json").exists()
     made = tokenize(asked)
     fresh = tokenize(dataclasses.replace(asked, output_path=str(tmp_path / "fresh"), workers=1))

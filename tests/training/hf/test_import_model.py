@@ -42,7 +42,7 @@ def imported(hub, folder):
     environ = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1"}
     (folder / "out").mkdir(exist_ok=True)
     command = [sys.executable, "-c", CHILD, str(folder / "out")]
-    child = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=250, check=False)
+    child = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
     assert child.returncode == 0, child.stderr
     return json.loads(child.stdout)
 

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +68,9 @@ def test_offline_a_resumed_training_goes_on_in_the_same_run_and_no_key_is_writte
 def test_a_server_that_never_answers_keeps_neither_the_training_nor_its_process(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        begun = time.monotonic()
         done = track(
             tmp_path, seconds=5.0, WANDB_MODE="online", WANDB_BASE_URL=address, WANDB_DIR=str(tmp_path / "elsewhere")
         )
     assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
     assert "did not end in time and is left behind" in done.stderr
     assert KEY not in done.stderr
-    assert time.monotonic() - begun < 60
