@@ -99,11 +99,13 @@ def test_data_stays_published_when_only_the_last_sync_fails(tmp_path: Path, monk
     store = LocalStore(tmp_path)
     store.write(RECORD, b"building")
     store.write(f"{BUILD}/a", b"1")
+    store.write("poems/dev/.build-b0/left", b"by an attempt before")
     with monkeypatch.context() as patch:
         failing(patch, "fsync", errno.EIO, after=3)  # after the moves, the folder again, the record's bytes
         with pytest.raises(StoreError, match="refused to write it"):
             store.publish(RECORD, b"building", b"built", BUILD)
     assert (store.read(RECORD), store.read("poems/dev/a")) == (b"built", b"1")
+    assert store.list("poems/dev") == [".artifact.json", "a"]
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])

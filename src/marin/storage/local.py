@@ -112,7 +112,7 @@ class LocalStore:
         with translated_faults(location, writing=True):
             while os.path.lexists(location):
                 if os.path.isdir(location):
-                    return self._remove_folder(location, timeout=self._lock_timeout)
+                    return self._remove_folder(location, timeout=self._lock_timeout, durable=self.durable)
                 # Suppressed: a folder has taken the file's place since we looked.
                 with self._locked(folder, create=False) as locked, contextlib.suppress(IsADirectoryError):
                     if locked is not None:
@@ -179,6 +179,8 @@ class LocalStore:
                 # Only the last fsync can fail with the record written: then the data stays where the record says.
                 if folders.read_file(name, folder=locked) == expected:
                     self._move([entry for entry in entries if os.path.lexists(f"{folder}/{entry}")], folder, build)
+                else:
+                    self._remove_attempts(folder, present, build)
                 raise
         self._remove_attempts(folder, present, build)
         return True
@@ -218,7 +220,7 @@ class LocalStore:
         location = self._base + checked_path(path)
         with translated_faults(location, writing=True):
             try:
-                self._remove_folder(location, timeout=0)
+                self._remove_folder(location, timeout=0, durable=self.durable)
             except StoreBusyError:
                 return False
         return True
@@ -239,7 +241,7 @@ class LocalStore:
             return False
         return True
 
-    def _remove_folder(self, location: str, *, timeout: float) -> None:
+    def _remove_folder(self, location: str, *, timeout: float, durable: bool) -> None:
         parent = os.path.dirname(location)
         try:
             locked = folders.lock_folder(location, exclusive=True, timeout=timeout)
@@ -252,7 +254,7 @@ class LocalStore:
         doomed = f"{parent}/{folders.temporary_name()}"
         try:
             os.rename(location, doomed)
-            if self.durable:
+            if durable:
                 folders.sync_one(parent)
         except FileNotFoundError:
             # A folder above it was removed, and with it all that we came for.
@@ -273,9 +275,9 @@ class LocalStore:
                 self._try_to_remove(left)
 
     def _try_to_remove(self, folder: str) -> None:
-        # Held, or not ours to remove: it is in nobody's way.
+        # Held, or not ours to remove: it is in nobody's way. Nor is one that a crash of the machine brings back.
         with contextlib.suppress(StoreError, OSError):
-            self._remove_folder(folder, timeout=0)
+            self._remove_folder(folder, timeout=0, durable=False)
 
     def _set_aside(self, folder: str, entries: Iterable[str]) -> None:
         """Moves entries of ``folder`` where they are in nobody's way and can be found."""
