@@ -3,12 +3,14 @@
 import contextlib
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from types import SimpleNamespace
 
 import pytest
 
 from marin.errors import ConfigurationError, HostLostError
-from marin.executors import roll_call
+from marin.executors import host_line, roll_call
 from marin.executors.hosts import HostPlace
 from marin.executors.roll_call import RollCall
 from tests.executors.hosts import free_port, on_hosts
@@ -94,8 +96,8 @@ def test_a_host_that_is_silent_is_missed(monkeypatch):
             done.wait(PATIENCE)
             return
         silent.wait(PATIENCE)
-        monkeypatch.setattr(roll_call, "SILENCE_SECONDS", 0.5)
-        monkeypatch.setattr(roll_call, "BEAT_SECONDS", 0.1)
+        monkeypatch.setattr(roll_call, "SILENCE_SECONDS", 2.0)
+        monkeypatch.setattr(roll_call, "BEAT_SECONDS", 1.0)
         try:
             hosts.exchange("number")
         finally:
@@ -104,6 +106,32 @@ def test_a_host_that_is_silent_is_missed(monkeypatch):
     first, _ = on_hosts(2, talk)
     assert isinstance(first, HostLostError)
     assert str(first).startswith("host 1 of 2 has said nothing for")
+
+
+def test_hosts_that_were_stopped_together_do_not_take_each_other_for_lost(monkeypatch):
+    """As a scheduler suspends a job: nobody has listened meanwhile, so nobody was silent."""
+    stopped, together = 0.0, threading.Barrier(2)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stopped, sleep=time.sleep)
+    monkeypatch.setattr(roll_call, "time", clock)
+    monkeypatch.setattr(host_line, "time", clock)
+
+    def talk(hosts):
+        nonlocal stopped
+        looked, check = threading.Event(), hosts._check_silence
+
+        def look(now):
+            check(now)
+            if now - time.monotonic() > 500:
+                looked.set()
+
+        monkeypatch.setattr(hosts, "_check_silence", look)
+        together.wait(PATIENCE)
+        stopped = 1000.0
+        assert looked.wait(PATIENCE)
+        hosts.check()
+        return hosts.exchange("number", hosts.index)
+
+    assert on_hosts(2, talk) == [[0, 1]] * 2
 
 
 def test_the_first_host_says_who_did_not_come():

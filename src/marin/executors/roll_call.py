@@ -163,12 +163,14 @@ class RollCall:
 
     def _listen(self) -> None:
         """In a thread of its own, until the end."""
-        beat_at, lost_at = 0.0, None
+        beat_at, lost_at, looked_at = 0.0, None, time.monotonic()
         with selectors.DefaultSelector() as waiting:
             for host, line in self._lines.items():
                 waiting.register(line.socket, selectors.EVENT_READ, host)
             while not self._ended.is_set():
                 now = time.monotonic()
+                self._excuse(now, now - looked_at)
+                looked_at = now
                 if now - beat_at >= BEAT_SECONDS:
                     beat_at = now
                     self._tell_all({})
@@ -210,6 +212,12 @@ class RollCall:
                 else:
                     self._given[key][host] = message["value"]
             self._changed.notify_all()
+
+    def _excuse(self, now: float, seconds: float) -> None:
+        """So long nobody has listened here. If this process was stopped, that is no silence of the others."""
+        if seconds >= BEAT_SECONDS:
+            for line in self._lines.values():
+                line.heard_at = min(line.heard_at + seconds, now)
 
     def _check_silence(self, now: float) -> None:
         for host, line in self._lines.items():
