@@ -135,7 +135,7 @@ def test_only_builds_what_it_names(tmp_path: Path):
 
 def test_failed_steps_end_with_1_and_a_table(tmp_path: Path):
     text = "bad = poems('bad', run=fail)\nafter = poems('after', bad)\ngood = poems('good')\n"
-    done = marin(tmp_path, "run", script(tmp_path, text))
+    done = marin(tmp_path, "run", script(tmp_path, text), "--max-concurrent", "1")
     assert done.returncode == 1
     assert built(tmp_path) == ["bad@dev", "good@dev"]
     assert re.search(
