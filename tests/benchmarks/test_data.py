@@ -141,15 +141,17 @@ def test_memory_that_processes_share_counts_once_and_their_own_is_added_up(tmp_p
     code = f"""
 import os, signal, subprocess, sys, time
 shared = bytearray(os.urandom(1_000_000)) * {megabytes}
-children = [os.fork() for _ in range(2)] if len(sys.argv) == 1 else []
-if all(children):
-    reader, writer = os.pipe()
-    own = subprocess.Popen([sys.executable, "-c", {child!r}], stdout=writer)
-    os.read(reader, 1)
-    time.sleep(4)  # so long there is something to see
-    for child in (*children, own.pid): os.kill(child, signal.SIGKILL)
-else:
-    signal.pause()
+children = []
+while len(children) < 2:
+    children.append(os.fork())
+    if children[-1] == 0:
+        signal.pause()
+reader, writer = os.pipe()
+own = subprocess.Popen([sys.executable, "-c", {child!r}], stdout=writer)
+os.read(reader, 1)
+time.sleep(4)  # so long there is something to see
+for child in (*children, own.pid):
+    os.kill(child, signal.SIGKILL)
 """
     command = Command(label="tree", size=1, argv=(sys.executable, "-c", code), watched=True)
     peak = Workplace(tmp_path, {}).measure(command).peak_pss_mb
