@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from typing import Any, get_args
@@ -11,6 +10,7 @@ from marin.errors import ConfigurationError
 from marin.execution.lazy import ArtifactStep
 from marin.executors.resources import ResourceConfig
 from marin.processing.mixture.mixture import Mixture, MixtureStage, TokenStep, checked_cache, checked_weights
+from marin.processing.scalars import finite_number
 from marin.training import defaults
 from marin.training.checkpoint import Checkpoint, ExportDtype, Precision
 from marin.training.checkpoint_policy import CheckpointPolicy
@@ -103,6 +103,8 @@ def check_choices(name: str, *, seed: int, z_loss: float, hf_export: object, rem
         raise ConfigurationError(
             f"train_lm({name!r}): hf_export={hf_export!r} is not one of {', '.join(get_args(ExportDtype))}, or None"
         )
+    if remat is not None and not isinstance(remat, bool):
+        raise ConfigurationError(f"train_lm({name!r}): remat={remat!r} is not True or False, or None for the default")
     for key, kind in (("precision", Precision), ("packing", Packing), ("on_nonfinite", OnNonFinite)):
         if choices[key] not in get_args(kind):
             raise ConfigurationError(
@@ -144,7 +146,8 @@ def checked_seq_len(name: str, seq_len: int | None, model: ModelConfig | None) -
 
 def is_positive(value: object) -> bool:
     """Whether it is a finite number above zero."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    number = finite_number(value)
+    return number is not None and number > 0
 
 
 def unique(*steps: ArtifactStep[Any] | None) -> tuple[ArtifactStep[Any], ...]:
