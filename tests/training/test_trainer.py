@@ -24,6 +24,7 @@ from marin.errors import (
     NotEnoughResourcesError,
     TokenizerMismatchError,
 )
+from marin.execution.artifact import at_path
 from marin.execution.progress import Progress, progress_sink
 from marin.processing.mixture.mixture import MixtureStage
 from marin.training import loop
@@ -490,6 +491,19 @@ def test_a_training_begins_with_the_parameters_of_another(finished, cache, tmp_p
     assert checkpoint.initial_validation == start.validation
     assert checkpoint.config == start.config == config.model
     assert parameters(goes_on.output_path) != parameters(config.output_path)
+
+
+def test_a_start_that_was_damaged_is_told(finished, cache, tmp_path):
+    _, start = finished
+    damaged = at_path(start, str(tmp_path / "damaged"))
+    shutil.copytree(start.path, damaged.path)
+    content = bytearray((path := Path(damaged.path, "params.safetensors")).read_bytes())
+    content[-100] ^= 0x40
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"damaged/params.safetensors is not what was written"):
+        train(train_config(tmp_path / "out", cache, init_from=damaged, model=None, num_train_steps=1))
+    with pytest.raises(CheckpointError, match=r"damaged/params.safetensors is not what was written"):
+        damaged.load_params()
 
 
 def test_a_start_that_does_not_fit_is_told(finished, cache, tmp_path):

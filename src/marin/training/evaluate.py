@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -15,7 +14,7 @@ from marin.processing.tokenize.manifest import VALIDATION
 from marin.processing.tokenize.open_stream import OpenSplit, open_split
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.training.arrays import load_arrays, tree_of
-from marin.training.checkpoint import PARAMS_FILE, Checkpoint, Evaluation
+from marin.training.checkpoint import Checkpoint, Evaluation
 from marin.training.compiling import compiler_options
 from marin.training.data import validation_batches
 from marin.training.models.compute import Compute
@@ -50,7 +49,7 @@ def evaluate(checkpoint: Checkpoint, cache: TokenizedCache, split: str = VALIDAT
 
 def load_params(checkpoint: Checkpoint) -> Params:
     """The trained parameters, on JAX's default device, layers as a list."""
-    file, config = os.path.join(checkpoint.path, PARAMS_FILE), checkpoint.config
+    file, config = checkpoint.checked_params_file(), checkpoint.config
     init = implementation_of(config).init
     shapes = jax.eval_shape(lambda key: init(key, config, checkpoint.vocab_size), jax.random.key(0))
     return jax.tree.map(jax.numpy.asarray, tree_of(load_arrays(file), shapes, origin=file))
