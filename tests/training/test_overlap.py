@@ -47,7 +47,7 @@ def test_half_of_the_documents_is_too_much_wherever_they_are_trained_on(tmp_path
 def test_short_documents_may_be_alike(tmp_path):
     trained_on = [cache(tmp_path / "trained", TEXT[:800], each=20)]
     check(trained_on, cache(tmp_path / "short", TEXT, each=20))
-    with pytest.raises(DataError, match="overlaps the training: what train/part-0.arrow of"):
+    with pytest.raises(DataError, match=r"overlaps the training: what train/part-0.arrow of"):
         check(trained_on, cache(tmp_path / "copy", TEXT[:800], each=20))
 
 
