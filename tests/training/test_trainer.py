@@ -11,6 +11,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -27,16 +28,20 @@ from marin.errors import (
 from marin.execution.artifact import at_path
 from marin.execution.progress import Progress, progress_sink
 from marin.processing.mixture.mixture import MixtureStage
+from marin.processing.mixture.windows import gather
+from marin.processing.tokenize.open_stream import open_split
 from marin.training import loop
 from marin.training.checkpoint_policy import CheckpointPolicy
 from marin.training.evaluate import evaluate
 from marin.training.mesh_config import MeshConfig
+from marin.training.models.compute import Compute
 from marin.training.optimizers import AdamConfig
 from marin.training.prepare import prepare
 from marin.training.trackers import running
 from marin.training.trackers.configs import TensorboardConfig
 from marin.training.train import DatasetConfig
 from marin.training.trainer import train
+from marin.training.update import batch_loss, rows_of
 from tests.training.caches import cycle, make_cache
 from tests.training.runs import read_until, start, train_config
 from tests.training.trackers.sinks import SinkConfig
@@ -398,6 +403,24 @@ def test_only_what_a_cache_says_is_learned_and_validated(tmp_path):
     checkpoint = train(config)
     assert checkpoint.validation.tokens == (held_out[1:] < 8).sum()
     assert checkpoint.validation.loss < 1.5  # of eight tokens only, which are soon known
+
+
+def test_what_is_trained_on_documents_apart_is_validated_on_documents_apart(cache, tmp_path):
+    ids = cycle(VOCAB, 4 * 32 * 7 + 1, seed=5)
+    short = make_cache(tmp_path / "short", ids, vocab_size=VOCAB, documents=[7] * (len(ids) // 7) + [1])
+    checkpoint = train(train_config(tmp_path / "out", cache, validation=(short,), packing="segmented"))
+    stream, places = open_split(short, "train"), np.arange((len(ids) - 1) // checkpoint.seq_len)
+    compute = Compute(dtype=jax.numpy.dtype("float32"))
+
+    def loss(*, segments):
+        rows = gather([stream], 0 * places, places, seq_len=checkpoint.seq_len, segments=segments)
+        sums = batch_loss(checkpoint.load_params(), rows_of(rows), checkpoint.config, compute)
+        assert int(sums.learned) == len(ids) - 1
+        return float(sums.nats) / (len(ids) - 1)
+
+    assert checkpoint.validation.loss == pytest.approx(loss(segments=True), rel=1e-5)
+    assert evaluate(checkpoint, short, "train").loss == pytest.approx(checkpoint.validation.loss, rel=1e-6)
+    assert loss(segments=False) != pytest.approx(loss(segments=True), rel=1e-3)
 
 
 def test_a_validation_that_masks_everything_is_told(tmp_path):

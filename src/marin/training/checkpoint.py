@@ -19,6 +19,8 @@ from marin.training.models.model import ModelConfig, restored_model
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 
+Packing: TypeAlias = Literal["concatenated", "segmented"]
+
 ExportDtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
 PARAMS_FILE = "params.safetensors"
@@ -72,6 +74,8 @@ class Checkpoint(Artifact):
     validation: Evaluation | None
     params_sha256: str = ""
     """Of ``params.safetensors``; empty: made before it was told."""
+    packing: Packing = "concatenated"
+    """Whether tokens attended to all before them in their window, or to those of their own document only."""
     mixture_formula: int = 1
     """The rule by which seed and step chose the batches."""
     budget: tuple[ComponentBudget, ...] = ()

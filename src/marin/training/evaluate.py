@@ -32,6 +32,8 @@ BATCH_TOKENS = 16_384
 def evaluate(checkpoint: Checkpoint, cache: TokenizedCache, split: str = VALIDATION) -> Evaluation:
     """How well ``checkpoint`` predicts a split of ``cache``: every token once, in windows of the training's length.
 
+    Tokens attend to what they attended to in the training: all before them in the window, or their own document only.
+
     Raises ``TokenizerMismatchError`` if the cache was made by another tokenizer than the checkpoint was trained with.
     """
     if not checkpoint.tokenizer.agrees_with(cache.tokenizer):
@@ -43,7 +45,14 @@ def evaluate(checkpoint: Checkpoint, cache: TokenizedCache, split: str = VALIDAT
     evaluate_batch = make_evaluate_batch(checkpoint.config, placement.compute)
     params = placement.arranged(load_params(checkpoint))
     reader = open_split(cache, split)
-    [found] = evaluate_splits(evaluate_batch, params, [reader], seq_len=checkpoint.seq_len, placement=placement)
+    [found] = evaluate_splits(
+        evaluate_batch,
+        params,
+        [reader],
+        seq_len=checkpoint.seq_len,
+        segments=checkpoint.packing == "segmented",
+        placement=placement,
+    )
     return found
 
 
@@ -67,13 +76,15 @@ def evaluate_splits(
     splits: Sequence[OpenSplit],
     *,
     seq_len: int,
+    segments: bool,
     placement: Placement,
     between: Callable[[], None] = lambda: None,
 ) -> list[Evaluation]:
     """Each split's own, in their order. ``between`` is called before each batch, and may raise to stop.
 
-    The loss of the predicted tokens (all but the first) is scaled to all tokens, and then to bytes; of a split that
-    masks some, it is not known how much text the others are.
+    ``segments``: tokens attend to those of their own document only. The loss of the predicted tokens (all but the
+    first) is scaled to all tokens, and then to bytes; of a split that masks some, it is not known how much text the
+    others are.
     """
     rows = -(-max(1, BATCH_TOKENS // seq_len) // placement.batch_parts) * placement.batch_parts
     found = list[Evaluation]()
@@ -84,7 +95,7 @@ def evaluate_splits(
                 f"{split.text_bytes} bytes of text: nothing can be predicted; hold out more text"
             )
         nats, predicted = 0.0, 0
-        for batch in validation_batches(split, seq_len=seq_len, batch_size=rows):
+        for batch in validation_batches(split, seq_len=seq_len, batch_size=rows, segments=segments):
             between()
             sums = evaluate_batch(params, placement.put_rows(rows_of(batch)))
             nats, predicted = nats + float(sums.nats), predicted + int(sums.learned)

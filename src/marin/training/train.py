@@ -16,7 +16,7 @@ from marin.processing.mixture.mixture import (
 )
 from marin.processing.scalars import plain_number
 from marin.training import defaults
-from marin.training.checkpoint import Checkpoint, Evaluation, ExportDtype, Precision
+from marin.training.checkpoint import Checkpoint, Evaluation, ExportDtype, Packing, Precision
 from marin.training.checkpoint_policy import CheckpointPolicy
 from marin.training.mesh_config import MeshConfig
 from marin.training.models.model import ModelConfig
@@ -33,7 +33,7 @@ from marin.training.train_checks import (
     unique,
     validation_steps_of,
 )
-from marin.training.train_config import DatasetConfig, OnNonFinite, Packing, TrainLmConfig
+from marin.training.train_config import DatasetConfig, OnNonFinite, TrainLmConfig
 
 __all__ = ["Checkpoint", "DatasetConfig", "Evaluation", "TrainLmConfig", "train_lm"]
 

@@ -12,12 +12,12 @@ from marin.executors.resources import ResourceConfig
 from marin.processing.mixture.mixture import Mixture, MixtureStage, TokenStep, checked_cache, checked_weights
 from marin.processing.scalars import finite_number
 from marin.training import defaults
-from marin.training.checkpoint import Checkpoint, ExportDtype, Precision
+from marin.training.checkpoint import Checkpoint, ExportDtype, Packing, Precision
 from marin.training.checkpoint_policy import CheckpointPolicy
 from marin.training.mesh_config import MeshConfig
 from marin.training.models.model import ModelConfig, is_model_config
 from marin.training.optimizers import is_optimizer_config
-from marin.training.train_config import OnNonFinite, Packing
+from marin.training.train_config import OnNonFinite
 
 _FUNCTION = re.compile(r"[\w.]+:\w+")
 

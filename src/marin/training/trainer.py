@@ -218,6 +218,7 @@ def _describe(config: TrainLmConfig, prepared: Prepared, notes: Notes, params_sh
         seq_len=config.seq_len,
         batch_size=config.batch_size,
         precision=config.precision,
+        packing=config.packing,
         steps=steps,
         tokens_seen=sequences * config.seq_len,
         epochs=sequences / prepared.data.num_windows,

@@ -43,6 +43,7 @@ class Validation:
                 params,
                 splits,
                 seq_len=self._config.seq_len,
+                segments=self._config.packing == "segmented",
                 placement=self._placement,
                 between=between,
             )
