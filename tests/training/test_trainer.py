@@ -405,6 +405,13 @@ def test_only_what_a_cache_says_is_learned_and_validated(tmp_path):
     assert checkpoint.validation.loss < 1.5  # of eight tokens only, which are soon known
 
 
+def test_an_evaluation_that_changes_the_tree_of_parameters_changes_no_training(cache, tmp_path):
+    plain = train(train_config(tmp_path / "plain", cache, num_train_steps=3, eval_every=1))
+    evals = ("tests.training.evaluations:greedy",)
+    looked_at = train(train_config(tmp_path / "looked", cache, num_train_steps=3, eval_every=1, evals=evals))
+    assert looked_at.params_sha256 == plain.params_sha256
+
+
 def test_what_is_trained_on_documents_apart_is_validated_on_documents_apart(cache, tmp_path):
     ids = cycle(VOCAB, 4 * 32 * 7 + 1, seed=5)
     short = make_cache(tmp_path / "short", ids, vocab_size=VOCAB, documents=[7] * (len(ids) // 7) + [1])
