@@ -202,7 +202,6 @@ def test_where_it_runs_changes_no_fingerprint_and_what_it_learns_does():
         ({"z_loss": math.nan}, r"z_loss=nan is not a finite number"),
         ({"z_loss": 10**400}, r"z_loss=10+ is not a finite number"),
         ({"num_train_epochs": 10**400}, r"num_train_epochs=10+ is not a positive number"),
-        ({"remat": "no"}, r"remat='no' is not True or False"),
         ({"precision": "fp8"}, r"precision='fp8' is not one of float32, bfloat16"),
         ({"optimizer": 1e-3}, r"optimizer=0.001 is no optimizer: write AdamConfig\(lr=...\)"),
         (

@@ -10,9 +10,11 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from marin.errors import (
@@ -403,6 +405,23 @@ def test_only_what_a_cache_says_is_learned_and_validated(tmp_path):
     checkpoint = train(config)
     assert checkpoint.validation.tokens == (held_out[1:] < 8).sum()
     assert checkpoint.validation.loss < 1.5  # of eight tokens only, which are soon known
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noisy:
+    transformation: ClassVar[str] = f"{__name__}:noisy"
+
+    def learning_rate(self, step, num_steps):
+        return 0.1
+
+
+def noisy(config):
+    return optax.add_noise(0.1, 0.5, key=0)
+
+
+def test_an_optimizer_that_keeps_a_random_key_is_told_what_to_keep(cache, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"Noisy: what .*:noisy' makes keeps rng_key as key.*key_data\(key\)"):
+        train(train_config(tmp_path / "out", cache, optimizer=Noisy()))
 
 
 def test_an_evaluation_that_changes_the_tree_of_parameters_changes_no_training(cache, tmp_path):

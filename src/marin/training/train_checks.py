@@ -103,8 +103,6 @@ def check_choices(name: str, *, seed: int, z_loss: float, hf_export: object, rem
         raise ConfigurationError(
             f"train_lm({name!r}): hf_export={hf_export!r} is not one of {', '.join(get_args(ExportDtype))}, or None"
         )
-    if remat is not None and not isinstance(remat, bool):
-        raise ConfigurationError(f"train_lm({name!r}): remat={remat!r} is not True or False, or None for the default")
     for key, kind in (("precision", Precision), ("packing", Packing), ("on_nonfinite", OnNonFinite)):
         if choices[key] not in get_args(kind):
             raise ConfigurationError(
