@@ -32,9 +32,11 @@ def test_a_policy_that_makes_no_sense_is_told(fields, message):
 def test_permanent_ones_are_at_multiples_and_never_at_step_0():
     policy = CheckpointPolicy(every=10)
     assert [step for step in range(31) if policy.is_permanent(step)] == [10, 20, 30]
-    assert policy.permanent_steps(30) == [10, 20, 30]
-    assert policy.permanent_steps(9) == []
-    assert CheckpointPolicy().permanent_steps(10**9) == []
+    assert list(policy.permanent_steps(30)) == [10, 20, 30]
+    assert list(policy.permanent_steps(9)) == []
+    assert not CheckpointPolicy().permanent_steps(10**9)
+    assert len(CheckpointPolicy(every=1).permanent_steps(10**12)) == 10**12
+    assert list(CheckpointPolicy(every=1, keep_permanent=2).permanent_steps(10**12)) == [10**12 - 1, 10**12]
     assert not CheckpointPolicy().is_permanent(10)
 
 

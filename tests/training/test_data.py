@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from marin.processing.mixture.windows import gather
 from marin.training.data import validation_batches
 from tests.processing.mixture.streams import Stream
 
@@ -30,3 +31,12 @@ def test_what_the_cache_masks_is_not_predicted():
 def test_every_batch_of_a_validation_has_the_same_shape():
     batches = list(validation_batches(Stream(23), seq_len=4, batch_size=4))
     assert {(batch.tokens.shape, batch.loss_mask.shape) for batch in batches} == {((4, 5), (4, 4))}
+
+
+def test_documents_are_told_apart_as_in_the_training():
+    stream = Stream(3, 6, 1, 4, 9)
+    [batch] = validation_batches(stream, seq_len=4, batch_size=6, segments=True)
+    trained = gather([stream], np.zeros(5, np.int64), np.arange(5), seq_len=4, segments=True)
+    assert batch.segment_ids[:5].tolist() == trained.segment_ids.tolist()
+    assert batch.positions[:5].tolist() == trained.positions.tolist()
+    assert batch.loss_mask[5].tolist() == [True, True, False, False]

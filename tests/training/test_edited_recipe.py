@@ -1,8 +1,10 @@
 """A training that was interrupted, and whose recipe is edited under the same version: never begun anew by itself."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
+import optax
 import pytest
 
 from marin.errors import RunError
@@ -41,6 +43,29 @@ def training(**changes) -> ArtifactStep[Checkpoint]:
     return train_lm(name="checkpoints/poet", version=VERSION, **{**given, **changes})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Steady:
+    transformation: ClassVar[str] = f"{__name__}:steady"
+    lr: float
+
+    def learning_rate(self, step, num_steps):
+        return self.lr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nervous(Steady):
+    transformation: ClassVar[str] = f"{__name__}:nervous"
+
+
+def steady(config):
+    return optax.scale_by_adam()
+
+
+def nervous(config):
+    """Keeps what ``steady`` keeps."""
+    return optax.scale_by_adam(b1=0.1)
+
+
 FAILING = {"evals": ("tests.training.evaluations:fails_after_12",)}
 
 
@@ -76,6 +101,13 @@ def test_another_rate_is_refused_with_the_keys_and_costs_nothing(interrupted):
     steps = [row["step"] for row in checkpoint.history() if "loss" in row and "validation_loss" not in row]
     assert steps == list(range(1, 21))
     assert any("goes on from" in note for _, note in told.notes)
+
+
+def test_another_rule_with_the_same_fields_and_the_same_state_is_refused(options):
+    with pytest.raises(RunError, match="I can't judge this"):
+        run(training(optimizer=Steady(lr=1e-2), **FAILING), options=options)
+    with pytest.raises(RunError, match=r"optimizer\.transformation: '\S+:steady' → '\S+:nervous'"):
+        run(training(optimizer=Nervous(lr=1e-2)), options=options)
 
 
 def test_a_version_of_its_own_is_a_training_of_its_own(interrupted):

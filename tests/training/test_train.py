@@ -1,23 +1,28 @@
 """``train_lm`` makes a handle: no work, and every mistake that can be told at once is told at once."""
 
 import dataclasses
+import json
 import math
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from marin.errors import ConfigurationError, InvalidResourcesError
 from marin.execution.artifact import Artifact
 from marin.execution.context import RunContext
 from marin.execution.lazy import ArtifactStep
+from marin.execution.results import to_json
 from marin.experiment.models import llama_nano
 from marin.processing.mixture.mixture import MixtureStage, mixture
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.training import defaults
 from marin.training.checkpoint import Checkpoint
+from marin.training.checkpoint_policy import CheckpointPolicy
+from marin.training.mesh_config import MeshConfig
 from marin.training.optimizers import AdamConfig, LionConfig, SgdConfig
 from marin.training.train import DatasetConfig, TrainLmConfig, train_lm
 from tests.training.caches import tokenizer_identity
@@ -195,6 +200,8 @@ def test_where_it_runs_changes_no_fingerprint_and_what_it_learns_does():
         ({"eval_every": 0}, r"eval_every=0 is not a positive whole number"),
         ({"seed": -1}, r"seed=-1 is not a whole number from 0"),
         ({"z_loss": math.nan}, r"z_loss=nan is not a finite number"),
+        ({"z_loss": 10**400}, r"z_loss=10+ is not a finite number"),
+        ({"num_train_epochs": 10**400}, r"num_train_epochs=10+ is not a positive number"),
         ({"precision": "fp8"}, r"precision='fp8' is not one of float32, bfloat16"),
         ({"optimizer": 1e-3}, r"optimizer=0.001 is no optimizer: write AdamConfig\(lr=...\)"),
         (
@@ -222,6 +229,31 @@ def test_a_mistake_is_told_when_the_handle_is_made(changes, message):
     with pytest.raises(ConfigurationError, match=message) as caught:
         poet(**changes)
     assert str(caught.value).startswith("train_lm('checkpoints/poet'): ")
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    def given(whole, part):
+        return {
+            "model": replace(llama_nano, num_layers=whole(3), rope_theta=part(500.0)),
+            "optimizer": AdamConfig(lr=part(0.5), betas=(part(0.5), 0.75), warmup=whole(3), weight_decay=part(0.25)),
+            "batch_size": whole(4),
+            "seq_len": whole(64),
+            "num_train_epochs": part(0.5),
+            "eval_every": whole(5),
+            "grad_accumulation": whole(2),
+            "max_skipped_steps": whole(3),
+            "seed": whole(7),
+            "z_loss": part(0.25),
+            "mesh": MeshConfig(data=whole(1)),
+            "checkpoints": CheckpointPolicy(keep=whole(3), seconds=part(1.5)),
+        }
+
+    plain = poet(**given(int, float))
+    for whole, part in ((np.int64, np.float64), (np.uint8, np.float32)):
+        same = poet(**given(whole, part))
+        assert same.fingerprint() == plain.fingerprint()
+        assert json.dumps(to_json(config_of(same))) == json.dumps(to_json(config_of(plain)))
+    assert poet(num_train_steps=np.int32(9)).fingerprint() == poet(num_train_steps=9).fingerprint()
 
 
 def test_a_malformed_device_is_told_when_the_handle_is_made():

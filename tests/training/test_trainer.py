@@ -10,8 +10,11 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from typing import ClassVar
 
+import jax
 import numpy as np
+import optax
 import pytest
 
 from marin.errors import (
@@ -24,18 +27,23 @@ from marin.errors import (
     NotEnoughResourcesError,
     TokenizerMismatchError,
 )
+from marin.execution.artifact import at_path
 from marin.execution.progress import Progress, progress_sink
 from marin.processing.mixture.mixture import MixtureStage
+from marin.processing.mixture.windows import gather
+from marin.processing.tokenize.open_stream import open_split
 from marin.training import loop
 from marin.training.checkpoint_policy import CheckpointPolicy
 from marin.training.evaluate import evaluate
 from marin.training.mesh_config import MeshConfig
+from marin.training.models.compute import Compute
 from marin.training.optimizers import AdamConfig
 from marin.training.prepare import prepare
 from marin.training.trackers import running
 from marin.training.trackers.configs import TensorboardConfig
 from marin.training.train import DatasetConfig
 from marin.training.trainer import train
+from marin.training.update import batch_loss, rows_of
 from tests.training.caches import cycle, make_cache
 from tests.training.runs import read_until, start, train_config
 from tests.training.trackers.sinks import SinkConfig
@@ -399,6 +407,48 @@ def test_only_what_a_cache_says_is_learned_and_validated(tmp_path):
     assert checkpoint.validation.loss < 1.5  # of eight tokens only, which are soon known
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noisy:
+    transformation: ClassVar[str] = f"{__name__}:noisy"
+
+    def learning_rate(self, step, num_steps):
+        return 0.1
+
+
+def noisy(config):
+    return optax.add_noise(0.1, 0.5, key=0)
+
+
+def test_an_optimizer_that_keeps_a_random_key_is_told_what_to_keep(cache, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"Noisy: what .*:noisy' makes keeps rng_key as key.*key_data\(key\)"):
+        train(train_config(tmp_path / "out", cache, optimizer=Noisy()))
+
+
+def test_an_evaluation_that_changes_the_tree_of_parameters_changes_no_training(cache, tmp_path):
+    plain = train(train_config(tmp_path / "plain", cache, num_train_steps=3, eval_every=1))
+    evals = ("tests.training.evaluations:greedy",)
+    looked_at = train(train_config(tmp_path / "looked", cache, num_train_steps=3, eval_every=1, evals=evals))
+    assert looked_at.params_sha256 == plain.params_sha256
+
+
+def test_what_is_trained_on_documents_apart_is_validated_on_documents_apart(cache, tmp_path):
+    ids = cycle(VOCAB, 4 * 32 * 7 + 1, seed=5)
+    short = make_cache(tmp_path / "short", ids, vocab_size=VOCAB, documents=[7] * (len(ids) // 7) + [1])
+    checkpoint = train(train_config(tmp_path / "out", cache, validation=(short,), packing="segmented"))
+    stream, places = open_split(short, "train"), np.arange((len(ids) - 1) // checkpoint.seq_len)
+    compute = Compute(dtype=jax.numpy.dtype("float32"))
+
+    def loss(*, segments):
+        rows = gather([stream], 0 * places, places, seq_len=checkpoint.seq_len, segments=segments)
+        sums = batch_loss(checkpoint.load_params(), rows_of(rows), checkpoint.config, compute)
+        assert int(sums.learned) == len(ids) - 1
+        return float(sums.nats) / (len(ids) - 1)
+
+    assert checkpoint.validation.loss == pytest.approx(loss(segments=True), rel=1e-5)
+    assert evaluate(checkpoint, short, "train").loss == pytest.approx(checkpoint.validation.loss, rel=1e-6)
+    assert loss(segments=False) != pytest.approx(loss(segments=True), rel=1e-3)
+
+
 def test_a_validation_that_masks_everything_is_told(tmp_path):
     ids = cycle(VOCAB, 5000)
 
@@ -490,6 +540,19 @@ def test_a_training_begins_with_the_parameters_of_another(finished, cache, tmp_p
     assert checkpoint.initial_validation == start.validation
     assert checkpoint.config == start.config == config.model
     assert parameters(goes_on.output_path) != parameters(config.output_path)
+
+
+def test_a_start_that_was_damaged_is_told(finished, cache, tmp_path):
+    _, start = finished
+    damaged = at_path(start, str(tmp_path / "damaged"))
+    shutil.copytree(start.path, damaged.path)
+    content = bytearray((path := Path(damaged.path, "params.safetensors")).read_bytes())
+    content[-100] ^= 0x40
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"damaged/params.safetensors is not what was written"):
+        train(train_config(tmp_path / "out", cache, init_from=damaged, model=None, num_train_steps=1))
+    with pytest.raises(CheckpointError, match=r"damaged/params.safetensors is not what was written"):
+        damaged.load_params()
 
 
 def test_a_start_that_does_not_fit_is_told(finished, cache, tmp_path):

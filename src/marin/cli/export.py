@@ -58,6 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ArtifactTypeError(f"{entry.id} is {entry.build.artifact_type}, no trained model: give a checkpoint")
     decoded = decode_result(Checkpoint, entry.build.result, what=f"record of {entry.id}")
     checkpoint = at_path(decoded, path)
+    checkpoint.checked_params_file()
     # Loads JAX, which other commands need not wait for.
     export = importlib.import_module("marin.training.hf.export").export_checkpoint
     written = export(

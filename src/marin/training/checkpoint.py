@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ from marin.errors import CheckpointError
 from marin.execution.artifact import Artifact
 from marin.processing.mixture.budget import ComponentBudget
 from marin.processing.tokenize.tokenize import TokenizerIdentity
+from marin.storage.faults import translated_faults
 from marin.training.models.model import ModelConfig, restored_model
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
+
+Packing: TypeAlias = Literal["concatenated", "segmented"]
 
 ExportDtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
@@ -70,6 +74,8 @@ class Checkpoint(Artifact):
     validation: Evaluation | None
     params_sha256: str = ""
     """Of ``params.safetensors``; empty: made before it was told."""
+    packing: Packing = "concatenated"
+    """Whether tokens attended to all before them in their window, or to those of their own document only."""
     mixture_formula: int = 1
     """The rule by which seed and step chose the batches."""
     budget: tuple[ComponentBudget, ...] = ()
@@ -94,8 +100,22 @@ class Checkpoint(Artifact):
         return folder if os.path.isdir(folder) else None
 
     def load_params(self) -> dict[str, Any]:
-        """The parameters: JAX arrays by name, nested, layers as a list."""
+        """The parameters: JAX arrays by name, nested, layers as a list. ``CheckpointError`` if they are damaged."""
         return importlib.import_module("marin.training.evaluate").load_params(self)
+
+    def checked_params_file(self) -> str:
+        """The file of the parameters, which is as it was written. Raises ``CheckpointError``."""
+        path = os.path.join(self.path, PARAMS_FILE)
+        if not self.params_sha256:  # made before that was told
+            return path
+        with translated_faults(path, writing=False), open(path, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != self.params_sha256:
+            raise CheckpointError(
+                f"{path} is not what was written: its disk, or somebody, has changed it. Bring a copy back, or train "
+                "it again"
+            )
+        return path
 
     def history(self) -> list[dict[str, Any]]:
         """Every line of ``metrics.jsonl``: one per step, and one per validation (those have ``validation_loss``)."""

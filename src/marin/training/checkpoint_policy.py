@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from marin.errors import ConfigurationError
+from marin.processing.scalars import finite_number, with_plain_numbers
 from marin.training import defaults
 
 __all__ = ["CheckpointPolicy"]
@@ -22,7 +22,7 @@ class CheckpointPolicy:
     - ``every``: steps between permanent ones, which stay with the artifact as ``checkpoints/step-N``; ``None``: none.
     - ``keep_permanent``: only so many of the newest permanent ones stay; ``None``: all.
 
-    >>> CheckpointPolicy(every=1000, keep_permanent=5).permanent_steps(12_500)
+    >>> list(CheckpointPolicy(every=1000, keep_permanent=5).permanent_steps(12_500))
     [8000, 9000, 10000, 11000, 12000]
     """
 
@@ -34,6 +34,7 @@ class CheckpointPolicy:
     keep_permanent: int | None = None
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         for name, value, fits, wanted in (
             ("seconds", self.seconds, _is_duration(self.seconds), "a finite number of seconds, zero or more"),
             ("keep", self.keep, _is_count(self.keep), "a whole number, one or more"),
@@ -57,9 +58,9 @@ class CheckpointPolicy:
         """Whether the state after ``step`` updates is kept for good."""
         return self.every is not None and step > 0 and step % self.every == 0
 
-    def permanent_steps(self, num_steps: int) -> list[int]:
+    def permanent_steps(self, num_steps: int) -> range:
         """The steps of the permanent checkpoints that a training of ``num_steps`` leaves behind."""
-        steps = [] if self.every is None else list(range(self.every, num_steps + 1, self.every))
+        steps = range(0) if self.every is None else range(self.every, num_steps + 1, self.every)
         return steps if self.keep_permanent is None else steps[-self.keep_permanent :]
 
 
@@ -68,4 +69,5 @@ def _is_count(value: object) -> bool:
 
 
 def _is_duration(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    seconds = finite_number(value)
+    return seconds is not None and seconds >= 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -15,7 +14,7 @@ from marin.processing.tokenize.manifest import VALIDATION
 from marin.processing.tokenize.open_stream import OpenSplit, open_split
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.training.arrays import load_arrays, tree_of
-from marin.training.checkpoint import PARAMS_FILE, Checkpoint, Evaluation
+from marin.training.checkpoint import Checkpoint, Evaluation
 from marin.training.compiling import compiler_options
 from marin.training.data import validation_batches
 from marin.training.models.compute import Compute
@@ -33,6 +32,8 @@ BATCH_TOKENS = 16_384
 def evaluate(checkpoint: Checkpoint, cache: TokenizedCache, split: str = VALIDATION) -> Evaluation:
     """How well ``checkpoint`` predicts a split of ``cache``: every token once, in windows of the training's length.
 
+    Tokens attend to what they attended to in the training: all before them in the window, or their own document only.
+
     Raises ``TokenizerMismatchError`` if the cache was made by another tokenizer than the checkpoint was trained with.
     """
     if not checkpoint.tokenizer.agrees_with(cache.tokenizer):
@@ -44,13 +45,20 @@ def evaluate(checkpoint: Checkpoint, cache: TokenizedCache, split: str = VALIDAT
     evaluate_batch = make_evaluate_batch(checkpoint.config, placement.compute)
     params = placement.arranged(load_params(checkpoint))
     reader = open_split(cache, split)
-    [found] = evaluate_splits(evaluate_batch, params, [reader], seq_len=checkpoint.seq_len, placement=placement)
+    [found] = evaluate_splits(
+        evaluate_batch,
+        params,
+        [reader],
+        seq_len=checkpoint.seq_len,
+        segments=checkpoint.packing == "segmented",
+        placement=placement,
+    )
     return found
 
 
 def load_params(checkpoint: Checkpoint) -> Params:
     """The trained parameters, on JAX's default device, layers as a list."""
-    file, config = os.path.join(checkpoint.path, PARAMS_FILE), checkpoint.config
+    file, config = checkpoint.checked_params_file(), checkpoint.config
     init = implementation_of(config).init
     shapes = jax.eval_shape(lambda key: init(key, config, checkpoint.vocab_size), jax.random.key(0))
     return jax.tree.map(jax.numpy.asarray, tree_of(load_arrays(file), shapes, origin=file))
@@ -68,13 +76,15 @@ def evaluate_splits(
     splits: Sequence[OpenSplit],
     *,
     seq_len: int,
+    segments: bool,
     placement: Placement,
     between: Callable[[], None] = lambda: None,
 ) -> list[Evaluation]:
     """Each split's own, in their order. ``between`` is called before each batch, and may raise to stop.
 
-    The loss of the predicted tokens (all but the first) is scaled to all tokens, and then to bytes; of a split that
-    masks some, it is not known how much text the others are.
+    ``segments``: tokens attend to those of their own document only. The loss of the predicted tokens (all but the
+    first) is scaled to all tokens, and then to bytes; of a split that masks some, it is not known how much text the
+    others are.
     """
     rows = -(-max(1, BATCH_TOKENS // seq_len) // placement.batch_parts) * placement.batch_parts
     found = list[Evaluation]()
@@ -85,7 +95,7 @@ def evaluate_splits(
                 f"{split.text_bytes} bytes of text: nothing can be predicted; hold out more text"
             )
         nats, predicted = 0.0, 0
-        for batch in validation_batches(split, seq_len=seq_len, batch_size=rows):
+        for batch in validation_batches(split, seq_len=seq_len, batch_size=rows, segments=segments):
             between()
             sums = evaluate_batch(params, placement.put_rows(rows_of(batch)))
             nats, predicted = nats + float(sums.nats), predicted + int(sums.learned)

@@ -23,7 +23,7 @@ from marin.execution.results import to_json
 from marin.processing.heap import trim_heap
 from marin.training.agreement import Agreement, Alone, Together
 from marin.training.arrays import NamedArrays, load_arrays, named_arrays, tree_bytes, tree_of
-from marin.training.checkpoint import METRICS_FILE, PARAMS_FILE, Checkpoint
+from marin.training.checkpoint import METRICS_FILE, Checkpoint
 from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.dealing import own_copy, whole_on_first
 from marin.training.disk_need import check_disk
@@ -200,7 +200,7 @@ class TrainingLoop:
 
     def _begun_from(self, checkpoint: Checkpoint, state: TrainState) -> TrainState:
         like = jax.eval_shape(self._placement.canonical, state.params)
-        file = os.path.join(checkpoint.path, PARAMS_FILE)
+        file = checkpoint.checked_params_file()
         try:
             first = tree_of(load_arrays(file), like, origin=file)
         except CheckpointError as fault:

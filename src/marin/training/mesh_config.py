@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from marin.errors import ConfigurationError
+from marin.processing.scalars import with_plain_numbers
 
 AXES = ("data", "fsdp", "tensor")
 
-_PART = re.compile(r"(\w+)\s*=\s*(-?\d+)")
+_PART = re.compile(r"(\w+)\s*=\s*(-?[0-9]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class MeshConfig:
     tensor: int = 1
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         for name in AXES:
             size = getattr(self, name)
             if type(size) is not int or (size < 1 and size != -1):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeGuard, cast, runtime_checkable
 
 from marin.errors import ConfigurationError
 from marin.execution.fingerprint import absent_means
+from marin.processing.scalars import with_plain_numbers
 from marin.training import defaults, schedules
 from marin.training.schedules import SCHEDULES, Schedule
 
@@ -96,6 +97,7 @@ class AdamConfig:
     min_lr_ratio: float = defaults.MIN_LR_RATIO
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         _check(
             self,
             betas=(_are_betas(self.betas), "two numbers in [0, 1), as a tuple (0.9, 0.95), and in float32 below 1"),
@@ -134,6 +136,7 @@ class LionConfig:
     min_lr_ratio: float = defaults.MIN_LR_RATIO
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         _check(
             self,
             betas=(_are_betas(self.betas), "two numbers in [0, 1), as a tuple (0.9, 0.99), and in float32 below 1"),
@@ -167,6 +170,7 @@ class SgdConfig:
     min_lr_ratio: float = defaults.MIN_LR_RATIO
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         has_momentum = _finite(self.momentum) and 0 < self.momentum < 1
         _check(
             self,

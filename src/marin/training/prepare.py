@@ -20,9 +20,10 @@ from marin.processing.tokenize.open_stream import OpenSplit, open_split
 from marin.training import defaults
 from marin.training.evals import EvalFunction, eval_functions
 from marin.training.models.model import ModelConfig
+from marin.training.overlap import check_overlap
 from marin.training.trackers.running import check_trackers
 from marin.training.train_config import DatasetConfig, TrainLmConfig
-from marin.training.validation_splits import check_overlap, component_name, validation_splits
+from marin.training.validation_splits import component_name, validation_splits
 
 CHECKED_TOKENS = 100_000_000
 """So many tokens of each split are looked at before step 0 for ids that the vocabulary lacks; JAX would clamp them."""

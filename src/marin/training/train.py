@@ -14,8 +14,9 @@ from marin.processing.mixture.mixture import (
     Mixture,
     TokenStep,
 )
+from marin.processing.scalars import plain_number
 from marin.training import defaults
-from marin.training.checkpoint import Checkpoint, Evaluation, ExportDtype, Precision
+from marin.training.checkpoint import Checkpoint, Evaluation, ExportDtype, Packing, Precision
 from marin.training.checkpoint_policy import CheckpointPolicy
 from marin.training.mesh_config import MeshConfig
 from marin.training.models.model import ModelConfig
@@ -32,7 +33,7 @@ from marin.training.train_checks import (
     unique,
     validation_steps_of,
 )
-from marin.training.train_config import DatasetConfig, OnNonFinite, Packing, TrainLmConfig
+from marin.training.train_config import DatasetConfig, OnNonFinite, TrainLmConfig
 
 __all__ = ["Checkpoint", "DatasetConfig", "Evaluation", "TrainLmConfig", "train_lm"]
 
@@ -99,6 +100,10 @@ def train_lm(
     >>> train_lm(name="checkpoints/poet", model=small, datasets={tokens: 1.0}, optimizer=AdamConfig(lr=6e-4))
     ArtifactStep[Checkpoint](checkpoints/poet@dev)
     """
+    batch_size, seq_len, eval_every = plain_number(batch_size), plain_number(seq_len), plain_number(eval_every)
+    num_train_steps, num_train_epochs = plain_number(num_train_steps), plain_number(num_train_epochs)
+    grad_accumulation, max_skipped_steps = plain_number(grad_accumulation), plain_number(max_skipped_steps)
+    seed, z_loss = plain_number(seed), plain_number(z_loss)
     mixture = checked_mixture(name, datasets)
     validation_steps = validation_steps_of(name, validation)
     check_counts(

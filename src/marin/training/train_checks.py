@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from typing import Any, get_args
@@ -11,13 +10,14 @@ from marin.errors import ConfigurationError
 from marin.execution.lazy import ArtifactStep
 from marin.executors.resources import ResourceConfig
 from marin.processing.mixture.mixture import Mixture, MixtureStage, TokenStep, checked_cache, checked_weights
+from marin.processing.scalars import finite_number
 from marin.training import defaults
-from marin.training.checkpoint import Checkpoint, ExportDtype, Precision
+from marin.training.checkpoint import Checkpoint, ExportDtype, Packing, Precision
 from marin.training.checkpoint_policy import CheckpointPolicy
 from marin.training.mesh_config import MeshConfig
 from marin.training.models.model import ModelConfig, is_model_config
 from marin.training.optimizers import is_optimizer_config
-from marin.training.train_config import OnNonFinite, Packing
+from marin.training.train_config import OnNonFinite
 
 _FUNCTION = re.compile(r"[\w.]+:\w+")
 
@@ -144,7 +144,8 @@ def checked_seq_len(name: str, seq_len: int | None, model: ModelConfig | None) -
 
 def is_positive(value: object) -> bool:
     """Whether it is a finite number above zero."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    number = finite_number(value)
+    return number is not None and number > 0
 
 
 def unique(*steps: ArtifactStep[Any] | None) -> tuple[ArtifactStep[Any], ...]:

@@ -9,14 +9,13 @@ from marin.execution.fingerprint import absent_means, execution_only
 from marin.processing.mixture.mixture import MIXTURE_FORMULA, MixtureStage
 from marin.processing.tokenize.tokenize import TokenizedCache
 from marin.training import defaults
-from marin.training.checkpoint import Checkpoint, ExportDtype, Precision
+from marin.training.checkpoint import Checkpoint, ExportDtype, Packing, Precision
 from marin.training.checkpoint_policy import CheckpointPolicy
 from marin.training.mesh_config import MeshConfig
 from marin.training.models.model import ModelConfig
 from marin.training.optimizers import OptimizerConfig
 from marin.training.trackers.tracker import TrackerConfig
 
-Packing: TypeAlias = Literal["concatenated", "segmented"]
 OnNonFinite: TypeAlias = Literal["stop", "skip"]
 
 

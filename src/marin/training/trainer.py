@@ -183,6 +183,8 @@ def _recipe(config: TrainLmConfig, *, told: bool = False) -> dict[str, Any]:
     recipe = {name: value for name, value in (_told if told else to_json)(config).items() if name not in _FREE}
     if config.model is not None:
         recipe["model_class"] = model_class(config.model)
+    if not told:  # older checkpoints do not know it
+        recipe["optimizer"]["transformation"] = config.optimizer.transformation
     if config.init_from is not None:
         recipe["init_from"] = config.init_from.params_sha256 or config.init_from.path
     recipe["datasets"] = [
@@ -216,6 +218,7 @@ def _describe(config: TrainLmConfig, prepared: Prepared, notes: Notes, params_sh
         seq_len=config.seq_len,
         batch_size=config.batch_size,
         precision=config.precision,
+        packing=config.packing,
         steps=steps,
         tokens_seen=sequences * config.seq_len,
         epochs=sequences / prepared.data.num_windows,

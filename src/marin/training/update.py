@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from marin.errors import ConfigurationError
 from marin.processing.mixture.windows import Batch
+from marin.training.arrays import named_leaves
 from marin.training.compiling import compiler_options
 from marin.training.loss import MASKED, next_token_loss
 from marin.training.models.compute import Compute
@@ -116,9 +118,21 @@ def _state_maker(
 
     def make(key: Array) -> TrainState:
         params = placement.arranged(model.init(key, config, vocab_size))
-        return TrainState(params, transformation_of(optimizer).init(params))
+        kept = transformation_of(optimizer).init(params)
+        _check_kept(kept, optimizer)
+        return TrainState(params, kept)
 
     return make
+
+
+def _check_kept(state: Any, optimizer: OptimizerConfig) -> None:
+    """Raise ``ConfigurationError`` for what an optimizer keeps and no checkpoint can hold."""
+    for name, leaf in named_leaves(state).items():
+        if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended):
+            raise ConfigurationError(
+                f"{type(optimizer).__name__}: what {optimizer.transformation!r} makes keeps {name} as {leaf.dtype}, "
+                "which no checkpoint can hold: keep the numbers of a random key, jax.random.key_data(key)"
+            )
 
 
 def make_update(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax
+
 from marin.training.checkpoint import Evaluation
 from marin.training.evals import EvaluatedModel, eval_row, make_logits
 from marin.training.evaluate import evaluate_splits, make_evaluate_batch, together
@@ -43,6 +45,7 @@ class Validation:
                 params,
                 splits,
                 seq_len=self._config.seq_len,
+                segments=self._config.packing == "segmented",
                 placement=self._placement,
                 between=between,
             )
@@ -59,7 +62,7 @@ class Validation:
         model = EvaluatedModel(
             step=done,
             config=self._prepared.model,
-            params=params,
+            params=jax.tree.map(lambda array: array, params),  # a tree of its own: what it does to it stays with it
             tokenizer=self._config.datasets[0].cache.tokenizer,
             logits=lambda tokens: self._logits(params, tokens),
         )

@@ -70,17 +70,3 @@ def _validation_reader(cache: TokenizedCache, split: str) -> OpenSplit:
             "can't be told: adopt it with its tokenizer itself, not with the fields of its identity"
         )
     return reader
-
-
-def check_overlap(trained_on: Sequence[OpenSplit], validation: Sequence[OpenSplit], faults: Faults) -> None:
-    """Files with the same documents, wherever they lie. Single documents are not compared."""
-    where = {digest: reader.path for reader in trained_on for digest in reader.contents}
-    for reader in validation:
-        for digest, file in reader.contents.items():
-            if digest in where and (reader.path, reader.split) != (where[digest], TRAIN):
-                faults.add(
-                    DataError(
-                        f"validation overlaps the training: what {file} of {reader.path} holds is also in "
-                        f"{where[digest]}: validate on other text"
-                    )
-                )

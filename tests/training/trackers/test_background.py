@@ -79,6 +79,16 @@ def test_a_row_that_fails_does_not_stop_the_next_ones(caplog):
     assert "did not get 1 of 4 rows" in caplog.text
 
 
+def test_a_tracker_that_changes_its_rows_changes_nobody_elses():
+    class Greedy(Sink):
+        def log(self, row):
+            super().log({"step": row.pop("step"), **row})
+
+    sink, rows = Greedy(), numbered(3)
+    tracked(sink, rows)
+    assert sink.rows == rows == numbered(3)
+
+
 def test_rows_that_find_no_room_are_dropped_without_waiting_and_counted_once(caplog):
     sink, release = Sink(), threading.Event()
     background = BackgroundTracker("Sink", lambda: (release.wait(), sink)[1], queue_rows=10, delivery_seconds=0.01)

@@ -64,7 +64,7 @@ def gather(
         loss_mask = loss_mask & ~begins[:, 1:]
     if not segments:
         return Batch(tokens=tokens, loss_mask=loss_mask)
-    segment_ids, positions = _segments(begins[:, :-1])
+    segment_ids, positions = segments_of(begins[:, :-1])
     return Batch(tokens=tokens, loss_mask=loss_mask, segment_ids=segment_ids, positions=positions)
 
 
@@ -121,8 +121,11 @@ def _document_starts(places: _Places, shape: tuple[int, int]) -> Mask:
     return begins
 
 
-def _segments(starts_anew: Mask) -> tuple[Tokens, Tokens]:
-    """Segment ids and positions. By the few places where a segment begins: five times as fast as sums over all."""
+def segments_of(starts_anew: Mask) -> tuple[Tokens, Tokens]:
+    """The segment ids and positions of a ``Batch`` in which documents begin at ``starts_anew``.
+
+    By the few places where a segment begins: five times as fast as sums over all.
+    """
     rows, length = starts_anew.shape
     begins = starts_anew.copy()
     begins[:, :1] = True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from marin.errors import ConfigurationError
+from marin.processing.scalars import with_plain_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Gpt2Config:
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         for name in ("hidden_dim", "num_layers", "num_heads", "max_seq_len", "intermediate_dim"):
             value = getattr(self, name)
             if name == "intermediate_dim" and value is None:

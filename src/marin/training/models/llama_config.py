@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from marin.errors import ConfigurationError
 from marin.execution.fingerprint import absent_means
+from marin.processing.scalars import with_plain_numbers
 from marin.training.models.rope_scaling import RopeScaling
 
 _SIZES = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "max_seq_len")
@@ -49,6 +50,7 @@ class LlamaConfig:
     """Whether each head's queries and keys go through an RMSNorm before they are turned by their position."""
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         for name in (*_SIZES, "num_kv_heads", "head_size"):
             value = getattr(self, name)
             if name not in _SIZES and value is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from marin.errors import ConfigurationError
+from marin.processing.scalars import with_plain_numbers
 
 RopeKind: TypeAlias = Literal["linear", "llama3"]
 
@@ -29,6 +30,7 @@ class RopeScaling:
     original_max_seq_len: int | None = None
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         band = {
             "low_freq_factor": self.low_freq_factor,
             "high_freq_factor": self.high_freq_factor,

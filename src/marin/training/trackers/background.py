@@ -85,7 +85,7 @@ class BackgroundTracker:
         while self._rows:
             row = self._rows.popleft()
             try:
-                tracker.log(row)
+                tracker.log(dict(row))  # its own: the training and the other trackers go on with this one
             except BaseException as fault:  # noqa: BLE001
                 # The next row is tried all the same: an outage of an hour should cost the rows of an hour.
                 self._refused += 1
