@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from marin.errors import HostLostError, StepError
+from marin.execution.crew import ALONE_SECONDS, Leader
+from marin.execution.identity import ArtifactId
+from marin.executors.hosts import HostPlace
+from tests.execution.records import attempt
 from tests.executors.hosts import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -76,14 +81,17 @@ print([(each.count, sorted(name for name in os.listdir(each.path) if name[0] != 
 pytestmark = pytest.mark.timeout(120)
 
 
-def start(store, version="2026.07.01", mode="", hosts=2, **variables):
+MARIN_RUN = ("-m", "marin.cli.main", "run")
+
+
+def start(store, version="2026.07.01", mode="", hosts=2, command=(), **variables):
     store.parent.mkdir(exist_ok=True)
     script = store.parent / "script.py"
     script.write_text(SCRIPT)
     address = f"127.0.0.1:{free_port()}"
     return [
         subprocess.Popen(
-            [sys.executable, str(script), str(store), version, mode],
+            [sys.executable, *command, str(script), *(("--",) if command else ()), str(store), version, mode],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -154,6 +162,14 @@ def test_what_fails_on_one_host_fails_on_all(tmp_path):
     assert record["state"] == "failed"
 
 
+def test_each_host_shows_what_failed(tmp_path):
+    codes, _, err = ended(start(tmp_path / "store", mode="fails", command=MARIN_RUN))
+    assert codes == [1, 1]
+    for each in err:
+        assert "StepError: host 1: ValueError: no such shard" in each
+        assert "Traceback" not in each.partition("error: ")[2]
+
+
 @pytest.mark.parametrize("host", [0, 1])
 def test_a_signal_to_one_runner_ends_all_processes(host, tmp_path):
     store = tmp_path / "store"
@@ -166,6 +182,32 @@ def test_a_signal_to_one_runner_ends_all_processes(host, tmp_path):
     codes, _, err = ended(processes)
     assert codes[host] == 128 + signal.SIGTERM, err
     assert all(codes)
+
+
+class _Hosts:
+    """Other hosts that are lost."""
+
+    def check(self):
+        pass
+
+    def tell(self, news):
+        pass
+
+    def next_news(self, seconds):
+        raise HostLostError("the process of host 1 of 2 ended")
+
+
+def test_host_0_does_not_wait_for_ever_in_a_step_of_all_hosts_when_another_one_is_lost():
+    now = 100.0
+    leader = Leader(HostPlace(count=2, address="127.0.0.1", port=1), _Hosts(), clock=lambda: now)
+    joint, alone = attempt("joint"), attempt("alone")
+    leader.environment(ArtifactId("joint", "dev"), joint, all_hosts=True)
+    leader.environment(ArtifactId("alone", "dev"), alone, all_hosts=False)
+    leader.check(joint)  # which may see it, and say more, a little later
+    now += ALONE_SECONDS
+    leader.check(alone)
+    with pytest.raises(StepError, match="the process of host 1 of 2 ended"):
+        leader.check(joint)
 
 
 def test_a_killed_runner_of_host_0_ends_the_others(tmp_path):

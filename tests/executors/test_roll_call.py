@@ -107,6 +107,22 @@ def test_the_first_host_says_who_did_not_come():
         hosts.come_together("127.0.0.1", free_port(), about="x", seconds=0.3, offer=lambda: 0)
 
 
+def test_the_first_host_says_why_it_did_not_let_one_in(caplog):
+    port = free_port()
+
+    def come(index, about, seconds):
+        with RollCall(index, 2) as hosts:
+            hosts.come_together("127.0.0.1", port, about=about, seconds=seconds, offer=lambda: 7)
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(come, 0, "x", 2)
+        with pytest.raises(ConfigurationError, match="it came for y"):
+            come(1, "y", 30)
+        with pytest.raises(HostLostError, match="Host 1 came and was not let in: it came for y, but host 0 for x"):
+            first.result()
+    assert "host 1, from 127.0.0.1, was not let in: it came for y, but host 0 for x" in caplog.text
+
+
 def test_another_host_says_that_the_first_one_can_not_be_reached():
     port = free_port()
     with RollCall(1, 2) as hosts, pytest.raises(HostLostError, match=rf"host 0 of 2 can't be reached at 127.*:{port}"):

@@ -7,6 +7,7 @@ A run on several hosts is the same script on each, started with ``MARIN_HOSTS``,
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -49,12 +50,18 @@ class OneHost:
         pass
 
 
+ALONE_SECONDS = 30.0
+"""So long after another host is lost a step that all hosts make may go on: one that sees it itself says more."""
+
+
 class Leader:
     """Host 0 of several."""
 
-    def __init__(self, place: HostPlace, hosts: RollCall) -> None:
-        self._place, self._hosts = place, hosts
+    def __init__(self, place: HostPlace, hosts: RollCall, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._place, self._hosts, self._clock = place, hosts, clock
         self._faults = dict[str, str]()  # by the id of the build
+        self._begun = set[str]()  # likewise; of those that all hosts make
+        self._lost_at: float | None = None
 
     def environment(self, id_: ArtifactId, attempt: Attempt, *, all_hosts: bool) -> dict[str, str]:
         if not all_hosts:
@@ -62,13 +69,18 @@ class Leader:
         self._hosts.check()
         port = self._place.free_port()
         self._hosts.tell({"begins": str(id_), "build_id": attempt.build_id, "nonce": attempt.lease.nonce, "port": port})
+        self._begun.add(attempt.build_id)
         return {COORDINATOR_VARIABLE: self._place.beside(port)}
 
     def check(self, attempt: Attempt) -> None:
-        with contextlib.suppress(HostLostError):  # of the steps only those are concerned that all hosts make
+        try:
             while (told := self._hosts.next_news(0)) is not None:
                 host, news = told
                 self._faults.setdefault(news["build_id"], f"host {host}: {news['fault']}")
+        except HostLostError as lost:  # of the steps only those are concerned that all hosts make
+            self._lost_at = self._clock() if self._lost_at is None else self._lost_at
+            if self._clock() - self._lost_at >= ALONE_SECONDS and attempt.build_id in self._begun:
+                self._faults.setdefault(attempt.build_id, str(lost))
         if (fault := self._faults.get(attempt.build_id)) is not None:
             raise StepError(fault)
 
