@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -82,6 +83,15 @@ def test_a_folder_that_holds_something_is_refused_and_an_empty_one_is_taken(tmp_
     (tmp_path / "empty").mkdir()
     export_hf(params, TIED, str(tmp_path / "empty"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full"]
+
+
+def test_what_a_killed_export_has_left_is_not_in_the_way_nor_is_a_link_to_an_empty_folder(tmp_path):
+    (tmp_path / f"disk.partial-{os.getpid()}").mkdir()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    export_hf(lively_params(TIED), TIED, str(tmp_path / "link"))
+    assert (tmp_path / "disk/config.json").exists()
+    assert (tmp_path / "link").is_symlink()
 
 
 def test_a_model_without_a_form_there_is_told_so(tmp_path):
