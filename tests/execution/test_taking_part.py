@@ -84,14 +84,16 @@ pytestmark = pytest.mark.timeout(120)
 MARIN_RUN = ("-m", "marin.cli.main", "run")
 
 
-def start(store, version="2026.07.01", mode="", hosts=2, command=(), **variables):
-    store.parent.mkdir(exist_ok=True)
-    script = store.parent / "script.py"
-    script.write_text(SCRIPT)
+def start(store, version="2026.07.01", mode="", hosts=2, command=(), edited=SCRIPT, **variables):
+    """``edited`` is the script as the other hosts than host 0 have it."""
+    scripts = [store.parent / str(host) / "script.py" for host in range(hosts)]
+    for host, script in enumerate(scripts):
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(edited if host else SCRIPT)
     address = f"127.0.0.1:{free_port()}"
     return [
         subprocess.Popen(
-            [sys.executable, *command, str(script), *(("--",) if command else ()), str(store), version, mode],
+            [sys.executable, *command, str(scripts[host]), *(("--",) if command else ()), str(store), version, mode],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -218,6 +220,15 @@ def test_a_killed_runner_of_host_0_ends_the_others(tmp_path):
     _, (_, code), (_, err) = (None, *ended([first, second])[0::2])
     assert code == 1
     assert "the process of host 0 of 2 ended" in err
+
+
+def test_other_code_on_one_of_the_hosts_is_told(tmp_path):
+    edited = SCRIPT.replace("int(me) + 10", "int(me) + 11")
+    codes, _, err = ended(start(tmp_path / "store", edited=edited))
+    assert codes == [1, 1]
+    for each in err:
+        assert "host 1 and host 0 do not have the same code for joint@2026.07.01: start the same script" in each
+    assert not Path(f"{tmp_path / 'store'}.log").exists()
 
 
 def test_another_script_is_told(tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from marin.errors import ConfigurationError, HostLostError, MarinError, RunInterrupted, StepError
@@ -113,12 +113,19 @@ def gathered(place: HostPlace, *, about: Callable[[], str]) -> Generator[RollCal
             hosts.tell({"ended": None})
 
 
-def check_same_plan(hosts: RollCall, to_make: Sequence[ArtifactId]) -> None:
-    """Raise ``ConfigurationError`` unless all hosts see the same to do."""
+def check_same_plan(hosts: RollCall, to_make: Sequence[ArtifactId], code: Mapping[ArtifactId, str]) -> None:
+    """Raise ``ConfigurationError`` unless all hosts see the same to do, with the same ``code`` where all do it."""
     first, *others = hosts.exchange("plan", sorted(map(str, to_make)))
     for number, other in enumerate(others, start=1):
         if differing := sorted(set(first) ^ set(other)):
             raise ConfigurationError(
                 f"host {number} and host 0 do not have the same to make ({', '.join(differing[:5])}): start the same "
                 "script on all hosts, over one shared store"
+            )
+    ours, *theirs = hosts.exchange("code", {str(id_): digest for id_, digest in code.items()})
+    for number, other in enumerate(theirs, start=1):
+        if edited := [name for name in ours if ours[name] != other.get(name)]:
+            raise ConfigurationError(
+                f"host {number} and host 0 do not have the same code for {', '.join(edited[:5])}: start the same "
+                "script on all hosts, with the same modules"
             )
