@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from marin.execution import Artifact, ArtifactStep, RunOptions, remote
 from marin.execution.runner import run
 
 STORE, VERSION, MODE = sys.argv[1:]
+LEASE = 5.0
 HOST = os.environ.get("MARIN_HOST", "0")
 
 @dataclass(frozen=True)
@@ -50,9 +52,15 @@ def together(config):
         raise ValueError("no such shard")
     words = Path(config["words"], "words").read_text().split()
     Path(config["output"], f"host-{me}").write_text(words[int(me)])
-    deadline = time.monotonic() + 60
-    while not all(Path(config["output"], f"host-{n}").exists() for n in (0, 1)) or MODE != "":
-        assert time.monotonic() < deadline
+    if MODE == "nested":
+        inner = ArtifactStep(
+            name=f"inner-{me}", version=VERSION, artifact_type=Words, run=repeat, build_config=lambda ctx: {"n": 1}
+        )
+        run(inner, options=RunOptions(prefix=STORE))
+    began = time.monotonic()
+    is_long = {"": 0, "nested": 0, "long": 1.5 * LEASE}.get(MODE, 60)
+    while not all(Path(config["output"], f"host-{n}").exists() for n in (0, 1)) or time.monotonic() - began < is_long:
+        assert time.monotonic() - began < 60
         time.sleep(0.02)  # a poll: the other host is a process of its own
     return Words(count=int(me) + 10)
 
@@ -74,7 +82,9 @@ last = ArtifactStep(
 )
 if MODE == "other" and HOST == "1":
     last = words
-made = run(last, joint, options=RunOptions(prefix=STORE, lease_seconds=5))
+if MODE == "words":
+    joint = last = words
+made = run(last, joint, options=RunOptions(prefix=STORE, lease_seconds=LEASE))
 print([(each.count, sorted(name for name in os.listdir(each.path) if name[0] != ".")) for each in made], flush=True)
 """
 
@@ -84,16 +94,26 @@ pytestmark = pytest.mark.timeout(120)
 MARIN_RUN = ("-m", "marin.cli.main", "run")
 
 
-def start(store, version="2026.07.01", mode="", hosts=2, command=(), edited=SCRIPT, **variables):
-    """``edited`` is the script as the other hosts than host 0 have it."""
+def start(store, version="2026.07.01", mode="", hosts=2, command=(), edited=SCRIPT, elsewhere=None, **variables):
+    """``edited`` is the script as the other hosts than host 0 have it, ``elsewhere`` their store."""
     scripts = [store.parent / str(host) / "script.py" for host in range(hosts)]
     for host, script in enumerate(scripts):
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(edited if host else SCRIPT)
+    stores = [store, *[elsewhere or store] * (hosts - 1)]
+    script_follows = ("--",) if command else ()
     address = f"127.0.0.1:{free_port()}"
     return [
         subprocess.Popen(
-            [sys.executable, *command, str(scripts[host]), *(("--",) if command else ()), str(store), version, mode],
+            [
+                sys.executable,
+                *command,
+                str(scripts[host]),
+                *script_follows,
+                str(stores[host]),
+                version,
+                mode,
+            ],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -153,6 +173,15 @@ def test_what_is_made_is_not_made_again(tmp_path):
     assert codes == [0, 0], err
     assert out[0] == out[1]
     assert marks(store) == before
+
+
+@pytest.mark.parametrize("mode", ["long", "nested"])
+def test_a_step_of_all_hosts_may_take_longer_than_a_lease_and_run_a_pipeline_of_its_own(mode, tmp_path):
+    store = tmp_path / "store"
+    codes, out, err = ended(start(store, mode=mode))
+    assert codes == [0, 0], err
+    assert out[0] == out[1] == "[(10, []), (10, ['host-0', 'host-1'])]\n"
+    assert [(store / f"inner-{host}").exists() for host in (0, 1)] == [mode == "nested"] * 2
 
 
 def test_what_fails_on_one_host_fails_on_all(tmp_path):
@@ -220,6 +249,34 @@ def test_a_killed_runner_of_host_0_ends_the_others(tmp_path):
     _, (_, code), (_, err) = (None, *ended([first, second])[0::2])
     assert code == 1
     assert "the process of host 0 of 2 ended" in err
+
+
+def test_hosts_with_stores_of_their_own_are_told(tmp_path):
+    store, other = tmp_path / "store", tmp_path / "other"
+    assert ended(start(store, mode="words", hosts=1))[0] == [0]
+    shutil.copytree(store, other)
+    codes, _, err = ended(start(store, elsewhere=other))
+    assert codes == [1, 1]
+    for each in err:
+        assert f"host 0 builds joint@2026.07.01, and this host does not see that in {other}: all hosts need" in each
+
+
+def test_hosts_that_would_not_make_the_same_are_told(tmp_path):
+    store, other = tmp_path / "store", tmp_path / "other"
+    assert ended(start(store, mode="words", hosts=1))[0] == [0]
+    codes, _, err = ended(start(store, elsewhere=other))
+    assert codes == [1, 1]
+    for each in err:
+        assert "host 1 and host 0 do not have the same to make (raw/words@2026.07.01): start the same" in each
+    assert not other.exists()
+
+
+def test_another_recipe_on_one_of_the_hosts_is_told(tmp_path):
+    edited = SCRIPT.replace("ctx.artifact_path(words)}", 'ctx.artifact_path(words), "seed": 1}')
+    codes, _, err = ended(start(tmp_path / "store", edited=edited))
+    assert codes == [1, 1]
+    for each in err:
+        assert "host 0 builds another joint@2026.07.01 than this host was asked for: start the same script" in each
 
 
 def test_other_code_on_one_of_the_hosts_is_told(tmp_path):
