@@ -167,6 +167,7 @@ class RollCall:
         with selectors.DefaultSelector() as waiting:
             for host, line in self._lines.items():
                 waiting.register(line.socket, selectors.EVENT_READ, host)
+                line.heard_at = time.monotonic()  # nobody listened while others had yet to come
             while not self._ended.is_set():
                 now = time.monotonic()
                 if now - beat_at >= BEAT_SECONDS:
