@@ -160,6 +160,26 @@ def test_a_host_that_is_silent_is_missed(monkeypatch):
     assert str(first).startswith("host 1 of 2 has said nothing for")
 
 
+def test_a_host_that_misses_the_first_one_ends_it_too(monkeypatch):
+    monkeypatch.setattr(roll_call, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(roll_call, "BEAT_SECONDS", 0.1)
+
+    def talk(hosts):
+        if hosts.index == 0:
+            monkeypatch.setattr(hosts._lines[1], "send", lambda message: None)  # what it hears does arrive
+            hosts._lines[1].socket.settimeout(20)
+        else:
+            threading.Event().wait(3)
+        hosts.exchange("number" if hosts.index else "another")
+
+    first, second = on_hosts(2, talk)
+    assert isinstance(first, HostLostError)
+    assert isinstance(second, HostLostError)
+    assert str(second).startswith("host 0 of 2 has said nothing for 1 s. The others can't go on")
+    assert str(first).startswith("host 1 of 2 failed: HostLostError: host 0 of 2 has said nothing for 1 s. The others")
+    assert str(first).count("start all hosts again") == 1
+
+
 def test_the_first_host_ends_after_all_others():
     first_has_ended, too_early = threading.Event(), []
 
