@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from marin.errors import HostLostError, StepError
+from marin.execution.crew import ALONE_SECONDS, Leader
+from marin.execution.identity import ArtifactId
+from marin.executors.hosts import HostPlace
+from tests.execution.records import attempt
 from tests.executors.hosts import free_port
 from tests.executors.processes import PATIENCE, eventually
 
@@ -22,6 +28,7 @@ from marin.execution import Artifact, ArtifactStep, RunOptions, remote
 from marin.execution.runner import run
 
 STORE, VERSION, MODE = sys.argv[1:]
+LEASE = 8.0 if MODE == "long" else 60.0
 HOST = os.environ.get("MARIN_HOST", "0")
 
 @dataclass(frozen=True)
@@ -40,13 +47,21 @@ def write(config):
 def together(config):
     me = os.environ["MARIN_HOST"]
     mark("together")
-    if MODE == "fails" and me == "1":
+    failed_before = Path(f"{STORE}.failed").exists()
+    if me == "1" and (MODE == "fails" or (MODE == "fails once" and not failed_before)):
+        Path(f"{STORE}.failed").touch()
         raise ValueError("no such shard")
     words = Path(config["words"], "words").read_text().split()
     Path(config["output"], f"host-{me}").write_text(words[int(me)])
-    deadline = time.monotonic() + 3600
-    while not all(Path(config["output"], f"host-{n}").exists() for n in (0, 1)) or MODE != "":
-        assert time.monotonic() < deadline
+    if MODE == "nested":
+        inner = ArtifactStep(
+            name=f"inner-{me}", version=VERSION, artifact_type=Words, run=repeat, build_config=lambda ctx: {"n": 1}
+        )
+        run(inner, options=RunOptions(prefix=STORE))
+    began = time.monotonic()
+    is_long = {"waits": 3600, "fails": 3600, "long": 1.5 * LEASE}.get(MODE, 0)
+    while not all(Path(config["output"], f"host-{n}").exists() for n in (0, 1)) or time.monotonic() - began < is_long:
+        assert time.monotonic() - began < 3600
         time.sleep(0.02)  # a poll: the other host is a process of its own
     return Words(count=int(me) + 10)
 
@@ -59,7 +74,8 @@ words = ArtifactStep(
     build_config=lambda ctx: {"output": ctx.output_path},
 )
 joint = ArtifactStep(
-    name="joint", version=VERSION, artifact_type=Words, run=remote(together, all_hosts=True, grace=5), deps=(words,),
+    name="joint", version=VERSION, artifact_type=Words, deps=(words,),
+    run=remote(together, all_hosts=True, grace=5, retries=1, retry_on="error" if MODE == "fails once" else "crash"),
     build_config=lambda ctx: {"output": ctx.output_path, "words": ctx.artifact_path(words)},
 )
 last = ArtifactStep(
@@ -68,19 +84,36 @@ last = ArtifactStep(
 )
 if MODE == "other" and HOST == "1":
     last = words
-made = run(last, joint, options=RunOptions(prefix=STORE, lease_seconds=60))
+if MODE == "words":
+    joint = last = words
+made = run(last, joint, options=RunOptions(prefix=STORE, lease_seconds=LEASE))
 print([(each.count, sorted(name for name in os.listdir(each.path) if name[0] != ".")) for each in made], flush=True)
 """
 
 
-def start(store, version="2026.07.01", mode="", hosts=2, **variables):
-    store.parent.mkdir(exist_ok=True)
-    script = store.parent / "script.py"
-    script.write_text(SCRIPT)
+MARIN_RUN = ("-m", "marin.cli.main", "run")
+
+
+def start(store, version="2026.07.01", mode="", hosts=2, command=(), edited=SCRIPT, elsewhere=None, **variables):
+    """``edited`` is the script as the other hosts than host 0 have it, ``elsewhere`` their store."""
+    scripts = [store.parent / str(host) / "script.py" for host in range(hosts)]
+    for host, script in enumerate(scripts):
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(edited if host else SCRIPT)
+    stores = [store, *[elsewhere or store] * (hosts - 1)]
+    script_follows = ("--",) if command else ()
     address = f"127.0.0.1:{free_port()}"
     return [
         subprocess.Popen(
-            [sys.executable, str(script), str(store), version, mode],
+            [
+                sys.executable,
+                *command,
+                str(scripts[host]),
+                *script_follows,
+                str(stores[host]),
+                version,
+                mode,
+            ],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -112,8 +145,10 @@ def wait_for(path, text):
 
 @pytest.mark.parametrize("version", ["2026.07.01", "dev"])
 def test_all_hosts_make_one_artifact_under_one_lease(version, tmp_path):
-    store = tmp_path / "store"
-    codes, out, err = ended(start(store, version))
+    store, scratch = tmp_path / "store", tmp_path / "scratch"
+    scratch.mkdir()
+    codes, out, err = ended(start(store, version, TMPDIR=str(scratch)))
+    assert list(scratch.iterdir()) == []
     assert codes == [0, 0], err
     assert out[0] == out[1] == "[(10, []), (10, ['host-0', 'host-1'])]\n"
     assert "host 1 of 2 takes part: host 0 tells how the run goes" in err[1]
@@ -136,6 +171,23 @@ def test_what_is_made_is_not_made_again(tmp_path):
     assert marks(store) == before
 
 
+def test_what_failed_on_one_host_is_tried_again_on_all(tmp_path):
+    store = tmp_path / "store"
+    codes, out, err = ended(start(store, mode="fails once"))
+    assert codes == [0, 0], err
+    assert out[0] == out[1] == "[(10, []), (10, ['host-0', 'host-1'])]\n"
+    assert marks(store)[1:-1] == ["together on 0 of 2"] * 2 + ["together on 1 of 2"] * 2
+
+
+@pytest.mark.parametrize("mode", ["long", "nested"])
+def test_a_step_of_all_hosts_may_take_longer_than_a_lease_and_run_a_pipeline_of_its_own(mode, tmp_path):
+    store = tmp_path / "store"
+    codes, out, err = ended(start(store, mode=mode))
+    assert codes == [0, 0], err
+    assert out[0] == out[1] == "[(10, []), (10, ['host-0', 'host-1'])]\n"
+    assert [(store / f"inner-{host}").exists() for host in (0, 1)] == [mode == "nested"] * 2
+
+
 def test_what_fails_on_one_host_fails_on_all(tmp_path):
     codes, _, err = ended(start(tmp_path / "store", mode="fails"))
     assert codes == [1, 1]
@@ -143,6 +195,14 @@ def test_what_fails_on_one_host_fails_on_all(tmp_path):
         assert "joint@2026.07.01: StepError: host 1: ValueError: no such shard" in each
     record = json.loads((tmp_path / "store" / "joint" / "2026.07.01" / ".artifact.json").read_text())
     assert record["state"] == "failed"
+
+
+def test_each_host_shows_what_failed(tmp_path):
+    codes, _, err = ended(start(tmp_path / "store", mode="fails", command=MARIN_RUN))
+    assert codes == [1, 1]
+    for each in err:
+        assert "StepError: host 1: ValueError: no such shard" in each
+        assert "Traceback" not in each.partition("error: ")[2]
 
 
 @pytest.mark.parametrize("host", [0, 1])
@@ -155,8 +215,33 @@ def test_a_signal_to_one_runner_ends_all_processes(host, tmp_path):
         assert processes[1].wait(PATIENCE) == 128 + signal.SIGTERM
         processes[0].send_signal(signal.SIGTERM)
     codes, _, err = ended(processes)
-    assert codes[host] == 128 + signal.SIGTERM, err
-    assert all(codes)
+    assert codes == [128 + signal.SIGTERM] * 2, err
+
+
+class _Hosts:
+    """Other hosts that are lost."""
+
+    def check(self):
+        pass
+
+    def tell(self, news):
+        pass
+
+    def next_news(self, seconds):
+        raise HostLostError("the process of host 1 of 2 ended")
+
+
+def test_host_0_does_not_wait_for_ever_in_a_step_of_all_hosts_when_another_one_is_lost():
+    now = 100.0
+    leader = Leader(HostPlace(count=2, address="127.0.0.1", port=1), _Hosts(), clock=lambda: now)
+    joint, alone = attempt("joint"), attempt("alone")
+    leader.environment(ArtifactId("joint", "dev"), joint, all_hosts=True)
+    leader.environment(ArtifactId("alone", "dev"), alone, all_hosts=False)
+    leader.check(joint)  # which may see it, and say more, a little later
+    now += ALONE_SECONDS
+    leader.check(alone)
+    with pytest.raises(StepError, match="the process of host 1 of 2 ended"):
+        leader.check(joint)
 
 
 def test_a_killed_runner_of_host_0_ends_the_others(tmp_path):
@@ -167,6 +252,43 @@ def test_a_killed_runner_of_host_0_ends_the_others(tmp_path):
     _, (_, code), (_, err) = (None, *ended([first, second])[0::2])
     assert code == 1
     assert "the process of host 0 of 2 ended" in err
+
+
+def test_hosts_with_stores_of_their_own_are_told(tmp_path):
+    store, other = tmp_path / "store", tmp_path / "other"
+    assert ended(start(store, mode="words", hosts=1))[0] == [0]
+    shutil.copytree(store, other)
+    codes, _, err = ended(start(store, elsewhere=other))
+    assert codes == [1, 1]
+    for each in err:
+        assert f"host 0 builds joint@2026.07.01, and this host does not see that in {other}: all hosts need" in each
+
+
+def test_hosts_that_would_not_make_the_same_are_told(tmp_path):
+    store, other = tmp_path / "store", tmp_path / "other"
+    assert ended(start(store, mode="words", hosts=1))[0] == [0]
+    codes, _, err = ended(start(store, elsewhere=other))
+    assert codes == [1, 1]
+    for each in err:
+        assert "host 1 and host 0 do not have the same to make (raw/words@2026.07.01): start the same" in each
+    assert not other.exists()
+
+
+def test_another_recipe_on_one_of_the_hosts_is_told(tmp_path):
+    edited = SCRIPT.replace("ctx.artifact_path(words)}", 'ctx.artifact_path(words), "seed": 1}')
+    codes, _, err = ended(start(tmp_path / "store", edited=edited))
+    assert codes == [1, 1]
+    for each in err:
+        assert "host 0 builds another joint@2026.07.01 than this host was asked for: start the same script" in each
+
+
+def test_other_code_on_one_of_the_hosts_is_told(tmp_path):
+    edited = SCRIPT.replace("int(me) + 10", "int(me) + 11")
+    codes, _, err = ended(start(tmp_path / "store", edited=edited))
+    assert codes == [1, 1]
+    for each in err:
+        assert "host 1 and host 0 do not have the same code for joint@2026.07.01: start the same script" in each
+    assert not Path(f"{tmp_path / 'store'}.log").exists()
 
 
 def test_another_script_is_told(tmp_path):

@@ -85,6 +85,64 @@ def test_a_host_whose_process_ends_without_a_word_is_missed_at_once():
     assert str(first).startswith("the process of host 1 of 2 ended")
 
 
+def test_a_process_that_does_not_end_by_itself_after_another_is_lost_is_ended(monkeypatch, capfd):
+    exited, codes = threading.Event(), []
+
+    def exit_process(code):  # in place of the end of this process
+        codes.append(code)
+        exited.set()
+
+    monkeypatch.setattr(roll_call, "LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(roll_call.os, "_exit", exit_process)
+
+    def talk(hosts):
+        if hosts.index:
+            raise ValueError("no such shard")
+        return exited.wait(30)  # as in an operation that the others never join
+
+    first, second = on_hosts(2, talk)
+    assert first is True
+    assert isinstance(second, ValueError)
+    assert set(codes) == {1}
+    assert "this host did not end by itself for 0 s after that, and is ended" in capfd.readouterr().err
+
+
+def test_a_run_that_does_other_things_meanwhile_is_not_ended_when_another_host_is_lost(monkeypatch):
+    exited, port = threading.Event(), free_port()
+    monkeypatch.setattr(roll_call, "LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(roll_call.os, "_exit", lambda code: exited.set())
+
+    def come(host):
+        with RollCall(host, 2, ends_process=False) as hosts:
+            hosts.come_together("127.0.0.1", port, about="x", seconds=30, offer=lambda: 7)
+            if host:
+                raise ValueError("no such shard")
+            assert hosts.why_lost() is not None
+            return exited.wait(0.5)
+
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.submit(come, 0), pool.submit(come, 1)
+        assert first.result() is False
+        assert isinstance(second.exception(), ValueError)
+
+
+def test_those_that_came_early_hear_from_the_first_host_while_it_waits_for_the_others(monkeypatch):
+    monkeypatch.setattr(roll_call, "SILENCE_SECONDS", 1.5)
+    for module in (roll_call, host_line):
+        monkeypatch.setattr(module, "BEAT_SECONDS", 0.1)
+    port = free_port()
+
+    def come(host):
+        if host == 2:
+            threading.Event().wait(3)  # so long is too long for a silence
+        with RollCall(host, 3) as hosts:
+            hosts.come_together("127.0.0.1", port, about="x", seconds=30, offer=lambda: 7)
+            return hosts.exchange("who", host)
+
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(come, range(3))) == [[0, 1, 2]] * 3
+
+
 def test_a_host_that_is_silent_is_missed(monkeypatch):
     silent, done = threading.Event(), threading.Event()
 
@@ -134,9 +192,59 @@ def test_hosts_that_were_stopped_together_do_not_take_each_other_for_lost(monkey
     assert on_hosts(2, talk) == [[0, 1]] * 2
 
 
+def test_a_host_that_misses_the_first_one_ends_it_too(monkeypatch):
+    monkeypatch.setattr(roll_call, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(roll_call, "BEAT_SECONDS", 0.1)
+
+    def talk(hosts):
+        if hosts.index == 0:
+            monkeypatch.setattr(hosts._lines[1], "send", lambda message: None)  # what it hears does arrive
+            hosts._lines[1].socket.settimeout(20)
+        else:
+            threading.Event().wait(3)
+        hosts.exchange("number" if hosts.index else "another")
+
+    first, second = on_hosts(2, talk)
+    assert isinstance(first, HostLostError)
+    assert isinstance(second, HostLostError)
+    assert str(second).startswith("host 0 of 2 has said nothing for 1 s. The others can't go on")
+    assert str(first).startswith("host 1 of 2 failed: HostLostError: host 0 of 2 has said nothing for 1 s. The others")
+    assert str(first).count("start all hosts again") == 1
+
+
+def test_the_first_host_ends_after_all_others():
+    first_has_ended, too_early = threading.Event(), []
+
+    def talk(hosts):
+        if hosts.index:
+            hosts.at_end = lambda: too_early.append(first_has_ended.wait(1))
+        else:
+            hosts.at_end = first_has_ended.set
+
+    assert on_hosts(3, talk) == [None] * 3
+    assert too_early == [False, False]
+    assert first_has_ended.is_set()
+
+
 def test_the_first_host_says_who_did_not_come():
     with RollCall(0, 3) as hosts, pytest.raises(HostLostError, match=r"of 3 hosts 1, 2 did not come to 127\.0\.0\.1:"):
         hosts.come_together("127.0.0.1", free_port(), about="x", seconds=0.3, offer=lambda: 0)
+
+
+def test_the_first_host_says_why_it_did_not_let_one_in(caplog):
+    port = free_port()
+
+    def come(index, about, seconds):
+        with RollCall(index, 2) as hosts:
+            hosts.come_together("127.0.0.1", port, about=about, seconds=seconds, offer=lambda: 7)
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(come, 0, "x", 2)
+        with pytest.raises(ConfigurationError, match="it came for y"):
+            come(1, "y", 30)
+        with pytest.raises(HostLostError, match="Host 1 came and was not let in: it came for y, but host 0 for x"):
+            first.result()
+    assert "host 1, from 127.0.0.1, was not let in: it came for y, but host 0 for x" in caplog.text
 
 
 def test_another_host_says_that_the_first_one_can_not_be_reached():

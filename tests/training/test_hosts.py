@@ -6,6 +6,7 @@ What is asked of each is cheap, so that one test asks a lot of one training: to 
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import marin
 from marin.errors import ConfigurationError
 from marin.training.checkpoint_policy import CheckpointPolicy
 from marin.training.mesh_config import MeshConfig
@@ -184,6 +186,24 @@ def test_hosts_with_other_settings_are_told_what_differs(cache, tmp_path):
     assert codes == [1, 1]
     for each in said:
         assert "host 1 was started with other settings than host 0: seed: 3, not 0" in each
+
+
+def test_a_host_with_another_marin_is_told_before_anything_is_computed(cache, tmp_path):
+    shutil.copytree(Path(marin.__file__).parent, tmp_path / "old" / "marin")
+    loop = tmp_path / "old" / "marin" / "training" / "loop.py"
+    loop.write_text(loop.read_text() + "\n# an old checkout\n")
+    place = {"MARIN_HOSTS": "2", "MARIN_COORDINATOR": f"127.0.0.1:{free_port()}"}
+    config = config_of(tmp_path / "out", cache)
+    old = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "old"), os.environ.get("PYTHONPATH", "")])}
+    codes, said = ended(
+        [
+            start(tmp_path, config, variables={**place, "MARIN_HOST": "0"}),
+            start(tmp_path, config, variables={**place, "MARIN_HOST": "1", **old}),
+        ]
+    )
+    assert codes == [1, 1]
+    for each in said:
+        assert re.search(r"host 1 was started with other settings than host 0: code of marin: '\w+', not '\w+'", each)
 
 
 @pytest.mark.parametrize("variable", ["MARIN_HOSTS", "MARIN_HOST", "MARIN_COORDINATOR"])

@@ -7,7 +7,8 @@ A run on several hosts is the same script on each, started with ``MARIN_HOSTS``,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from marin.errors import ConfigurationError, HostLostError, MarinError, RunInterrupted, StepError
@@ -49,12 +50,18 @@ class OneHost:
         pass
 
 
+ALONE_SECONDS = 30.0
+"""So long after another host is lost a step that all hosts make may go on: one that sees it itself says more."""
+
+
 class Leader:
     """Host 0 of several."""
 
-    def __init__(self, place: HostPlace, hosts: RollCall) -> None:
-        self._place, self._hosts = place, hosts
+    def __init__(self, place: HostPlace, hosts: RollCall, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._place, self._hosts, self._clock = place, hosts, clock
         self._faults = dict[str, str]()  # by the id of the build
+        self._begun = set[str]()  # likewise; of those that all hosts make
+        self._lost_at: float | None = None
 
     def environment(self, id_: ArtifactId, attempt: Attempt, *, all_hosts: bool) -> dict[str, str]:
         if not all_hosts:
@@ -62,13 +69,18 @@ class Leader:
         self._hosts.check()
         port = self._place.free_port()
         self._hosts.tell({"begins": str(id_), "build_id": attempt.build_id, "nonce": attempt.lease.nonce, "port": port})
+        self._begun.add(attempt.build_id)
         return {COORDINATOR_VARIABLE: self._place.beside(port)}
 
     def check(self, attempt: Attempt) -> None:
-        with contextlib.suppress(HostLostError):  # of the steps only those are concerned that all hosts make
+        try:
             while (told := self._hosts.next_news(0)) is not None:
                 host, news = told
                 self._faults.setdefault(news["build_id"], f"host {host}: {news['fault']}")
+        except HostLostError as lost:  # of the steps only those are concerned that all hosts make
+            self._lost_at = self._clock() if self._lost_at is None else self._lost_at
+            if self._clock() - self._lost_at >= ALONE_SECONDS and attempt.build_id in self._begun:
+                self._faults.setdefault(attempt.build_id, str(lost))
         if (fault := self._faults.get(attempt.build_id)) is not None:
             raise StepError(fault)
 
@@ -101,12 +113,19 @@ def gathered(place: HostPlace, *, about: Callable[[], str]) -> Generator[RollCal
             hosts.tell({"ended": None})
 
 
-def check_same_plan(hosts: RollCall, to_make: Sequence[ArtifactId]) -> None:
-    """Raise ``ConfigurationError`` unless all hosts see the same to do."""
+def check_same_plan(hosts: RollCall, to_make: Sequence[ArtifactId], code: Mapping[ArtifactId, str]) -> None:
+    """Raise ``ConfigurationError`` unless all hosts see the same to do, with the same ``code`` where all do it."""
     first, *others = hosts.exchange("plan", sorted(map(str, to_make)))
     for number, other in enumerate(others, start=1):
         if differing := sorted(set(first) ^ set(other)):
             raise ConfigurationError(
                 f"host {number} and host 0 do not have the same to make ({', '.join(differing[:5])}): start the same "
                 "script on all hosts, over one shared store"
+            )
+    ours, *theirs = hosts.exchange("code", {str(id_): digest for id_, digest in code.items()})
+    for number, other in enumerate(theirs, start=1):
+        if edited := [name for name in ours if ours[name] != other.get(name)]:
+            raise ConfigurationError(
+                f"host {number} and host 0 do not have the same code for {', '.join(edited[:5])}: start the same "
+                "script on all hosts, with the same modules"
             )

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
+
+import msgspec
 
 from marin.errors import (
     ConfigurationError,
@@ -40,6 +43,7 @@ from marin.execution.options import RunOptions, ambient_options, is_durable
 from marin.execution.planning import Decision, Observation, Plan, check_expected, make_plan
 from marin.execution.preflight import check_runnable
 from marin.execution.redaction import secret_values
+from marin.execution.remote_function import RemoteFunction
 from marin.execution.run_loop import RunLoop
 from marin.execution.run_state import RunState
 from marin.executors.executor import Executor
@@ -228,10 +232,11 @@ def _run(
     del examined  # a run need not keep the records of what it makes anew
     shown = one_at_a_time(SilentReporter() if place.index else reporter or default_reporter())
     shown.planned(planned, prefix=prefix.location, origin=prefix.origin, hint=prefix.hint)
+    code = _code(planned)
     try:
         check_runnable(planned, executor, store)
         if hosts is not None:
-            check_same_plan(hosts, [step.id for step in planned.to_make])
+            check_same_plan(hosts, [step.id for step in planned.to_make], _code_of_all_hosts(planned, code))
     except BaseException:
         shown.ended(interrupted=False)
         raise
@@ -248,7 +253,7 @@ def _run(
         crew=OneHost() if hosts is None or place.index else Leader(place, hosts),
         unrecorded=unrecorded,
         steps=planned.graph.steps,
-        code=_code(planned),
+        code=code,
     )
     for step in planned.of(Decision.SERVE):
         assert step.build is not None  # what is served has a build
@@ -313,6 +318,15 @@ def _code(planned: Plan) -> dict[ArtifactId, RecordedCode]:
     reader = CodeReader()
     functions = {step.id: step.step.run for step in planned.to_make}
     return {id_: reader.code_of(function) for id_, function in functions.items() if function is not None}
+
+
+def _code_of_all_hosts(planned: Plan, code: Mapping[ArtifactId, RecordedCode]) -> dict[ArtifactId, str]:
+    """The digest of the author's own code of each step that all hosts make."""
+    return {
+        step.id: hashlib.sha256(msgspec.json.encode(code[step.id].modules, order="deterministic")).hexdigest()[:16]
+        for step in planned.to_make
+        if isinstance(step.step.run, RemoteFunction) and step.step.run.all_hosts and step.id in code
+    }
 
 
 def _once(function: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:

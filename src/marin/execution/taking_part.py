@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -97,6 +98,7 @@ class _Follower:
                 self._end(name, is_made=False)
             if news["code"] is not None:
                 raise RunInterrupted(news["ended"], news["code"])
+            print(news["ended"], file=sys.stderr, flush=True)  # nothing has shown here which steps failed, and why
             raise RunError(f"on host 0: {news['ended']}")
         return False
 

@@ -66,16 +66,16 @@ class HostLine:
 
 def called(address: str, port: int, count: int, about: str, deadline: float, seconds: float) -> dict[int, HostLine]:
     """All other hosts, as they come to host 0. Those that came are told if others do not."""
-    lines = dict[int, HostLine]()
+    lines, refused = dict[int, HostLine](), ""
     try:
         with _listening(address, port) as door:
             while len(lines) < count - 1:
-                _let_in_next(door, lines, count, about, deadline)
+                refused = _let_in_next(door, lines, count, about, deadline) or refused
     except BaseException as fault:
         missing = ", ".join(str(host) for host in range(1, count) if host not in lines)
         lost = HostLostError(
             f"of {count} hosts {missing} did not come to {address}:{port} within {seconds:.0f} s: "
-            f"start them with MARIN_COORDINATOR={address}:{port}, or see why they can't reach it"
+            f"start them with MARIN_COORDINATOR={address}:{port}, or see why they can't reach it{refused}"
         )
         for line in lines.values():
             with contextlib.suppress(OSError):
@@ -87,10 +87,12 @@ def called(address: str, port: int, count: int, about: str, deadline: float, sec
     return lines
 
 
-def _let_in_next(door: socket.socket, lines: dict[int, HostLine], count: int, about: str, deadline: float) -> None:
+def _let_in_next(
+    door: socket.socket, lines: dict[int, HostLine], count: int, about: str, deadline: float
+) -> str | None:
     """Wait a moment for somebody at the ``door``, and put it into ``lines`` if it is one of the hosts.
 
-    Raises ``TimeoutError`` after the ``deadline``.
+    What to add to a message if it is one that was not let in. Raises ``TimeoutError`` after the ``deadline``.
     """
     door.settimeout(max(0.01, min(BEAT_SECONDS, deadline - time.monotonic())))
     try:
@@ -101,15 +103,19 @@ def _let_in_next(door: socket.socket, lines: dict[int, HostLine], count: int, ab
         for here in lines.values():  # they are not to think that this one is gone
             with contextlib.suppress(OSError):
                 here.send({})
-        return
+        return None
     line = HostLine(connection)
     host, refusal = _checked(line, peer, lines, count, about, min(deadline, time.monotonic() + BEAT_SECONDS))
     with contextlib.suppress(OSError):
         line.send({"welcome": GREETING, "refused": refusal})
-    if host is None or refusal:
-        line.close()
-    else:
+    if host is not None and refusal is None:
         lines[host] = line
+        return None
+    line.close()
+    if host is None:
+        return None
+    _LOG.warning("host %s, from %s, was not let in: %s", host, peer[0], refusal)
+    return f". Host {host} came and was not let in: {refusal}"
 
 
 def _checked(

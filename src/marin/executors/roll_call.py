@@ -29,6 +29,8 @@ LEAVE_SECONDS = 20.0
 PARTING_SECONDS = 10.0
 """So long host 0 waits for the others before it calls ``at_end``, and for news of why something failed."""
 
+_REMEDY = ". The others can't go on without it: start all hosts again, and they go on from what was saved"
+
 
 class RollCall:
     """One host's end. Use it as a context, and ``come_together`` first.
@@ -123,9 +125,11 @@ class RollCall:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if fault is not None and not self._is_over and self._lost is None:
-                self._lost = f"host {self.index} of {self.count} failed: {type(fault).__name__}: {fault}"
-                self._tell_all({"lost": self._lost})
+            if fault is not None and not self._is_over:
+                reason = f"host {self.index} of {self.count} failed: {type(fault).__name__}: {fault}"
+                if self._lost is None or self.index:  # it may be that only this host misses the first one
+                    self._tell_all({"lost": reason.removesuffix(_REMEDY)})
+                self._lost = self._lost or reason
             self._part()
         finally:
             self._ended.set()
@@ -167,6 +171,7 @@ class RollCall:
         with selectors.DefaultSelector() as waiting:
             for host, line in self._lines.items():
                 waiting.register(line.socket, selectors.EVENT_READ, host)
+                line.heard_at = time.monotonic()  # nobody listened while others had yet to come
             while not self._ended.is_set():
                 now = time.monotonic()
                 self._excuse(now, now - looked_at)
@@ -229,10 +234,7 @@ class RollCall:
         with self._changed:
             if self._lost is not None:
                 return
-            self._lost = (
-                f"{reason}. The others can't go on without it: start all hosts again, and they go on from what was "
-                "saved"
-            )
+            self._lost = reason + _REMEDY
             self._changed.notify_all()
         # At once, and past all buffers: JAX may abort this process in the next moment.
         with contextlib.suppress(OSError):

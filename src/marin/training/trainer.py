@@ -30,10 +30,11 @@ from marin.training.hosts import Hosts, joined_hosts
 from marin.training.interrupts import Interrupts
 from marin.training.loop import TrainingLoop
 from marin.training.metrics import Notes
-from marin.training.models.model import model_class
+from marin.training.models.model import ModelConfig, model_class
 from marin.training.placement import Placement, make_placement
 from marin.training.prepare import Prepared, prepare
 from marin.training.rolling import RollingCheckpoints
+from marin.training.same_code import code_on_this_host
 from marin.training.train_config import TrainLmConfig
 from marin.training.validation import last_validation
 
@@ -120,7 +121,7 @@ def _check_alike(config: TrainLmConfig, hosts: Hosts) -> None:
     if hosts.index:
         print(f"host {hosts.index} of {hosts.count}: host 0 tells how the training goes", flush=True)
     mine = {name: value for name, value in to_json(config).items() if name not in _OF_ONE_HOST}
-    mine |= {**_recipe(config), "jax": jax.__version__}
+    mine |= {**_recipe(config), **code_on_this_host(_model(config))}
     [first, *others] = hosts.exchange("settings", mine)
     for number, other in enumerate(others, start=1):
         if names := [name for name in first if first[name] != other.get(name)]:
@@ -155,13 +156,17 @@ def _export(config: TrainLmConfig, checkpoint: Checkpoint) -> None:
     folder = os.path.join(checkpoint.path, HF_FOLDER)
     for left in [folder, *glob.glob(f"{glob.escape(folder)}.partial-*")]:  # of an attempt that was killed
         shutil.rmtree(left, ignore_errors=True)
-    # Not by its name, as which a class of the script that describes the pipeline can't be found here.
-    model = config.init_from.config if config.model is None and config.init_from is not None else config.model
+    model = _model(config)
     if config.hf_export is None or model is None or not has_hf_form(model):
         return
     from marin.training.hf.export import export_checkpoint  # noqa: PLC0415  # a third of a second before the first step
 
     export_checkpoint(checkpoint, folder, dtype=config.hf_export, tokenizer_dir=config.datasets[0].cache.path)
+
+
+def _model(config: TrainLmConfig) -> ModelConfig | None:
+    """The model that is trained. Not by its name, as which a class of the pipeline's script can't be found here."""
+    return config.init_from.config if config.model is None and config.init_from is not None else config.model
 
 
 def _placement(config: TrainLmConfig) -> Placement:

@@ -98,6 +98,7 @@ def test_older_names_of_the_scaling_are_read(kind):
     [
         (LLAMA, {"model_type": "mixtral"}, r"model_type='mixtral' can't be imported: only 'llama'"),
         (LLAMA, {"model_type": None}, r"model_type=None can't be imported"),
+        (LLAMA, {"model_type": ["llama"]}, r"model_type=\['llama'\] can't be imported"),
         (LLAMA, {"hidden_act": "gelu"}, r"hidden_act='gelu' is not supported"),
         (LLAMA, {"attention_bias": True}, r"attention_bias=True is not supported"),
         (LLAMA, {"mlp_bias": True}, r"mlp_bias=True is not supported"),
@@ -130,6 +131,10 @@ def test_what_the_model_would_compute_otherwise_is_refused_by_key_and_value(entr
         ),
         (LLAMA, {"rope_scaling": LLAMA3_ROPE, "rope_parameters": {"rope_type": "default"}}, r"say different things"),
         (LLAMA, {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, r"has no 'low_freq_factor'"),
+        (LLAMA, {"rope_scaling": {"type": "linear", "factor": None}}, r"config.json holds what it can't in a model"),
+        (LLAMA, {"rope_scaling": [1]}, r"config.json holds what it can't in a model"),
+        (LLAMA, {"rms_norm_eps": "small"}, r"config.json holds what it can't in a model"),
+        (LLAMA, {"vocab_size": "128256"}, r"vocab_size='128256' is no number of tokens"),
     ],
 )
 def test_a_config_that_is_not_whole_or_speaks_against_itself_is_told(entries, change, message):

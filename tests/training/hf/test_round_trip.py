@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -84,6 +85,15 @@ def test_a_folder_that_holds_something_is_refused_and_an_empty_one_is_taken(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full"]
 
 
+def test_what_a_killed_export_has_left_is_not_in_the_way_nor_is_a_link_to_an_empty_folder(tmp_path):
+    (tmp_path / f"disk.partial-{os.getpid()}").mkdir()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    export_hf(lively_params(TIED), TIED, str(tmp_path / "link"))
+    assert (tmp_path / "disk/config.json").exists()
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_a_model_without_a_form_there_is_told_so(tmp_path):
     both = dataclasses.replace(TIED, qkv_bias=True, qk_norm=True)
     with pytest.raises(ConfigurationError, match=r"qkv_bias=True together with qk_norm=True has no form"):
@@ -109,7 +119,7 @@ def test_tensors_that_are_no_parameters_are_left_out_and_others_refused(tmp_path
     folder = exported(tmp_path)
     tensors = load_file(folder / "model.safetensors")
     harmless = {
-        "lm_head.weight": np.zeros((VOCAB, 64), np.float32),
+        "lm_head.weight": tensors["model.embed_tokens.weight"],
         "model.layers.0.self_attn.rotary_emb.inv_freq": tensors["model.norm.weight"],
     }
     save_file({**tensors, **harmless}, folder / "model.safetensors")
@@ -117,6 +127,28 @@ def test_tensors_that_are_no_parameters_are_left_out_and_others_refused(tmp_path
     save_file({**tensors, "model.layers.0.self_attn.sinks": np.zeros(4, np.float32)}, folder / "model.safetensors")
     with pytest.raises(ConfigurationError, match=r"has the tensor model.layers.0.self_attn.sinks, for which"):
         imported(folder, tmp_path / "two")
+
+
+@pytest.mark.parametrize(("name", "embedding"), [("tied", "model.embed_tokens"), ("gpt-2", "transformer.wte")])
+def test_a_head_that_is_said_to_be_the_embedding_must_be_it(name, embedding, tmp_path):
+    params = lively_params(MODELS[name])
+    export_hf(params, MODELS[name], str(tmp_path / "hf"))
+    tensors = load_file(tmp_path / "hf/model.safetensors")
+    same = tensors[f"{embedding}.weight"]
+    save_file({**tensors, "lm_head.weight": same}, tmp_path / "hf/model.safetensors")
+    assert same_bits(arrays_of(imported(tmp_path / "hf", tmp_path / "back")), named(params))
+    save_file({**tensors, "lm_head.weight": 2 * same}, tmp_path / "hf/model.safetensors")
+    with pytest.raises(ConfigurationError, match=r"has a lm_head.weight other than its embedding, and config"):
+        imported(tmp_path / "hf", tmp_path / "other")
+
+
+def test_the_file_of_all_tensors_comes_before_shards_that_were_left_beside_it(tmp_path):
+    params = lively_params(TIED)
+    export_hf(lively_params(TIED), TIED, str(tmp_path / "hf"), max_shard_bytes=60_000)
+    export_hf({**params, "norm": 3 * params["norm"]}, TIED, str(tmp_path / "newer"))
+    (tmp_path / "newer/model.safetensors").rename(tmp_path / "hf/model.safetensors")
+    back = arrays_of(imported(tmp_path / "hf", tmp_path / "back"))
+    np.testing.assert_array_equal(back["norm"], 3 * params["norm"])
 
 
 def test_files_without_the_outer_name_and_with_masks_are_read_as_those_of_gpt2_are(tmp_path):
@@ -141,6 +173,12 @@ def test_files_without_the_outer_name_and_with_masks_are_read_as_those_of_gpt2_a
 def test_a_config_that_is_not_that_of_the_tensors_is_told(change, message, tmp_path):
     with pytest.raises(DataError, match=message):
         imported(exported(tmp_path, **change), tmp_path / "back")
+
+
+def test_a_file_is_no_folder_of_a_model(tmp_path):
+    (tmp_path / "model").write_text("{}")
+    with pytest.raises(DataError, match=r"model/config.json is not there: give the folder of a model"):
+        imported(tmp_path / "model", tmp_path / "out")
 
 
 def test_a_folder_without_tensors_says_what_it_has(tmp_path):

@@ -79,12 +79,12 @@ class Tensors:
 
 def weight_files(folder: str) -> list[str]:
     """The names of the files that hold a model's tensors. Raises ``DataError`` if there are none."""
+    if os.path.isfile(os.path.join(folder, MODEL_FILE)):  # where there are both, transformers takes this one too
+        return [MODEL_FILE]
     index = os.path.join(folder, INDEX_FILE)
     if os.path.isfile(index):
         with open(index, "rb") as stream:
             return indexed_files(stream.read(), origin=index)
-    if os.path.isfile(os.path.join(folder, MODEL_FILE)):
-        return [MODEL_FILE]
     raise no_weights(folder, os.listdir(folder))
 
 

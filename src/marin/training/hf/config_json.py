@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from marin.errors import ConfigurationError, DataError
+from marin.errors import ConfigurationError, DataError, MarinError
 from marin.training.checkpoint import ExportDtype
 from marin.training.models.gpt2_config import Gpt2Config
 from marin.training.models.llama_config import LlamaConfig
@@ -55,11 +55,19 @@ def read_config(entries: Mapping[str, Any], *, origin: str) -> Described:
     """
     known = {"llama": _read_llama, "qwen2": _read_llama, "qwen3": _read_llama, "gpt2": _read_gpt2}
     kind = entries.get("model_type")
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         raise ConfigurationError(
             f"{origin}: model_type={kind!r} can't be imported: only {', '.join(map(repr, known))} can"
         )
-    return known[kind](_Entries(entries, origin), kind)
+    try:
+        described = known[kind](_Entries(entries, origin), kind)
+    except MarinError:
+        raise
+    except (TypeError, ValueError, AttributeError) as fault:
+        raise DataError(f"{origin} holds what it can't in a model of this type: {fault}") from fault
+    if type(described.vocab_size) is not int or described.vocab_size < 1:
+        raise DataError(f"{origin}: vocab_size={described.vocab_size!r} is no number of tokens")
+    return described
 
 
 class _Entries:

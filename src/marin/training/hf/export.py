@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -154,10 +155,11 @@ def _export(
 @contextmanager
 def _new_folder(folder: str) -> Generator[str]:
     """Gives a scratch folder beside ``folder``, which becomes ``folder`` if the block ends well."""
-    folder = os.path.abspath(folder)
+    folder = os.path.realpath(folder)
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise ConfigurationError(f"{folder} is there and not an empty folder: nothing is written; choose another one")
-    scratch = f"{folder}.partial-{os.getpid()}"
+    # Not by the process alone: in containers one that was killed had the same number.
+    scratch = f"{folder}.partial-{os.getpid()}-{secrets.token_hex(4)}"
     with translated_faults(folder, writing=True):
         os.makedirs(scratch)
         try:

@@ -36,7 +36,7 @@ from marin.training.hf.array_files import (
 )
 from marin.training.hf.config_json import Described, read_config
 from marin.training.hf.hf_model import HfModelConfig
-from marin.training.hf.names import Place, is_left_out, places_of
+from marin.training.hf.names import HEAD, Place, is_left_out, places_of
 from marin.training.hf.tokenizer import FILES, keep_tokenizer, no_tokenizer
 from marin.training.models.implementation import implementation_of
 from marin.training.models.model import ModelConfig, model_class
@@ -86,11 +86,11 @@ def _downloaded(config: HfModelConfig, scratch: str, client: HubClient) -> tuple
     fetch_all(repository, small, folder, scratch, client=client)
     # What can't be computed is told before it is downloaded.
     _described(folder, repository.url)
-    if INDEX_FILE in there:
+    if MODEL_FILE in there:  # as in weight_files
+        wanted = [MODEL_FILE]
+    elif INDEX_FILE in there:
         with open(os.path.join(folder, INDEX_FILE), "rb") as index:
             wanted = indexed_files(index.read(), origin=f"{repository.url}/{INDEX_FILE}")
-    elif MODEL_FILE in there:
-        wanted = [MODEL_FILE]
     else:
         raise no_weights(repository.url, list(there))
     if lacking := [name for name in wanted if name not in there]:
@@ -104,7 +104,7 @@ def _described(folder: str, origin: str) -> Described:
     try:
         with open(path, "rb") as stream:
             entries = msgspec.json.decode(stream.read(), type=dict[str, Any])
-    except FileNotFoundError as fault:
+    except (FileNotFoundError, NotADirectoryError) as fault:
         raise DataError(f"{path} is not there: give the folder of a model as transformers saves it") from fault
     except msgspec.DecodeError as fault:
         raise DataError(f"{origin}/{CONFIG_FILE} is not JSON: {fault}") from fault
@@ -212,5 +212,12 @@ def _found(tensors: Tensors, places: Mapping[str, Place], model: ModelConfig, *,
     if more := sorted(name for name in names - set(found.values()) if not is_left_out(name, model)):
         raise ConfigurationError(
             f"{origin} has the tensor {more[0]}, for which our model has no place: the model would compute otherwise"
+        )
+    # A head that the config says is the embedding: transformers computes with it nonetheless if it is another one.
+    embedding = found[next(iter(places.values())).tensor]  # the first of all models
+    if HEAD in names - set(found.values()) and not np.array_equal(tensors.read(HEAD), tensors.read(embedding)):
+        raise ConfigurationError(
+            f"{origin} has a {HEAD} other than its embedding, and {CONFIG_FILE} says that they are one: if it belongs "
+            "to the model, write tie_word_embeddings=false there (gpt2 can't have it); if not, remove it"
         )
     return found

@@ -25,6 +25,9 @@ NO_PARAMETER = re.compile(r"(rotary_emb\.inv_freq|\bh\.\d+\.attn\.(masked_)?bias
 """Tensors of older files that are no parameters, but follow from the config."""
 
 
+HEAD = "lm_head.weight"
+
+
 def places_of(config: ModelConfig) -> dict[str, Place]:
     """By the dotted name of each of our arrays. Raises ``ConfigurationError`` for models without a mapping."""
     if isinstance(config, LlamaConfig):
@@ -37,7 +40,7 @@ def places_of(config: ModelConfig) -> dict[str, Place]:
 def is_left_out(tensor: str, config: ModelConfig) -> bool:
     """Whether a tensor of their files has nothing to say about a model of this kind."""
     tied = isinstance(config, Gpt2Config) or (isinstance(config, LlamaConfig) and config.tie_embeddings)
-    return bool(NO_PARAMETER.search(tensor)) or (tied and tensor == "lm_head.weight")
+    return bool(NO_PARAMETER.search(tensor)) or (tied and tensor == HEAD)
 
 
 def _llama(config: LlamaConfig) -> Iterator[tuple[str, Place]]:
@@ -56,7 +59,7 @@ def _llama(config: LlamaConfig) -> Iterator[tuple[str, Place]]:
             yield f"{ours}.mlp.{name}", Place(f"{theirs}.mlp.{name}.weight", turned=True)
     yield "norm", Place("model.norm.weight")
     if not config.tie_embeddings:
-        yield "lm_head", Place("lm_head.weight", turned=True)
+        yield "lm_head", Place(HEAD, turned=True)
 
 
 def _gpt2(config: Gpt2Config) -> Iterator[tuple[str, Place]]:

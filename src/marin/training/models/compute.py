@@ -57,6 +57,13 @@ class Compute:
             return x
         return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec(self.mesh, x.shape, axes)))
 
+    def table(self, rows: Array, axis: str | None) -> Array:
+        """``rows`` of embeddings, ``[axis, hidden]``, as they are to lie when some are looked up: none is cut.
+
+        Otherwise the compiler looks up parts of rows, and sends them about to bring them together.
+        """
+        return self.activations(rows, axis, None)
+
 
 def spec(mesh: Mesh, shape: tuple[int, ...], axes: tuple[str | None, ...]) -> PartitionSpec:
     """How an array of ``shape`` with these logical axes is cut. An axis that can't be cut evenly is not cut."""

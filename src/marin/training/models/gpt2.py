@@ -100,7 +100,7 @@ def hidden_states(params: Params, inputs: Inputs, config: Gpt2Config, compute: C
         normed = layer_norm(x, params["ln_2"], params["ln_2_bias"], config.norm_eps)
         return compute.activations(x + _mlp(params["mlp"], normed, compute), "batch", None, None)
 
-    x = params["wte"][inputs.tokens] + params["wpe"][positions_of(inputs)]
+    x = compute.table(params["wte"], "vocab")[inputs.tokens] + compute.table(params["wpe"], None)[positions_of(inputs)]
     x = apply_layers(layer, compute.activations(x, "batch", None, None), params["layers"], compute)
     return layer_norm(x, params["ln_f"], params["ln_f_bias"], config.norm_eps)
 

@@ -113,7 +113,7 @@ def hidden_states(params: Params, inputs: Inputs, config: LlamaConfig, compute: 
         normed = rms_norm(x, params["post_attention_layernorm"], config.norm_eps)
         return compute.activations(x + _mlp(params["mlp"], normed, compute), "batch", None, None)
 
-    x = compute.activations(params["embed_tokens"][inputs.tokens], "batch", None, None)
+    x = compute.activations(compute.table(params["embed_tokens"], "vocab")[inputs.tokens], "batch", None, None)
     x = apply_layers(layer, x, params["layers"], compute)
     return rms_norm(x, params["norm"], config.norm_eps)
 
