@@ -66,7 +66,7 @@ def nervous(config):
     return optax.scale_by_adam(b1=0.1)
 
 
-FAILING = {"evals": ("tests.training.evaluations:fails_after_12",)}
+FAILING = {"evals": ("tests.training.evaluations:ends_after_12",)}
 
 
 def kept(options) -> list[str]:

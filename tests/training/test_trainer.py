@@ -122,6 +122,15 @@ def test_a_checkpoint_without_its_parameters_is_told(finished, tmp_path):
         elsewhere.verify()
 
 
+def test_metrics_that_were_damaged_are_told_by_line(finished, tmp_path):
+    whole = Path(finished[1].path, "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join([*whole[:2], whole[2][:-5]]))
+    elsewhere = dataclasses.replace(finished[1])
+    object.__setattr__(elsewhere, "path", str(tmp_path))
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl, line 3 can't be read .*train again"):
+        elsewhere.history()
+
+
 def test_the_saved_parameters_evaluate_to_what_the_trainer_measured(finished, cache):
     _, checkpoint = finished
     assert evaluate(checkpoint, cache) == checkpoint.validation
@@ -581,6 +590,21 @@ def test_evaluations_of_the_author_are_asked_with_the_validation(cache, tmp_path
     alone = train_config(tmp_path / "alone", bare, evals=config.evals, num_train_steps=20, eval_every=None)
     train(dataclasses.replace(alone, evals_per_run=1))
     assert [line["step"] for line in metrics(tmp_path / "alone") if "evals/follows/share" in line] == [0, 20]
+
+
+def test_an_evaluation_that_fails_costs_no_training(cache, tmp_path, caplog):
+    evals = ("tests.training.evaluations:fails_after_12", "tests.training.evaluations:follows")
+    checkpoint = train(train_config(tmp_path / "out", cache, evals=evals, num_train_steps=20, eval_every=5))
+    assert checkpoint.steps == 20
+    asked = [line for line in metrics(tmp_path / "out") if "evals/follows/step" in line]
+    assert [line["step"] for line in asked] == [0, 5, 10, 15, 20]
+    assert [line.get("evals/fails_after_12/step") for line in asked] == [0, 5, 10, None, None]
+    assert [line.get("evals/fails_after_12/failed") for line in asked] == [None, None, None, 1, 1]
+    assert asked[0]["evals/fails_after_12/unknown"] is None  # a number that is not finite
+    assert [line for line in caplog.messages if "fails_after_12 failed after step" in line] == [
+        f"evals: fails_after_12 failed after step {step}: the training goes on" for step in (15, 20)
+    ]
+    assert "I can't judge this" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -118,12 +118,15 @@ class Checkpoint(Artifact):
         return path
 
     def history(self) -> list[dict[str, Any]]:
-        """Every line of ``metrics.jsonl``: one per step, and one per validation (those have ``validation_loss``)."""
+        """Every line of ``metrics.jsonl``: one per step, and one per validation (those have ``validation_loss``).
+
+        Raises ``CheckpointError`` for a line that was damaged.
+        """
         file = os.path.join(self.path, METRICS_FILE)
         if not self.steps and not os.path.exists(file):
             return []
         with open(file, "rb") as lines:
-            return [msgspec.json.decode(line) for line in lines]
+            return [_decoded(line, f"{file}, line {number}") for number, line in enumerate(lines, start=1)]
 
     def metrics(self) -> dict[str, float]:
         """The last value of each metric.
@@ -142,3 +145,12 @@ class Checkpoint(Artifact):
             file = os.path.join(self.path, name)
             if not os.path.isfile(file) or not os.path.getsize(file):
                 raise CheckpointError(f"{file} is missing or empty: the checkpoint is not whole; train it again")
+
+
+def _decoded(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise CheckpointError(
+            f"{where} can't be read ({fault}): it was damaged after it was written; copy the file anew, or train again"
+        ) from fault

@@ -84,7 +84,7 @@ class CheckpointWriter:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None or issubclass(kind, Exception):
+        if kind is None or issubclass(kind, (Exception, SystemExit)):  # not at Ctrl-C
             self._settle()
 
     def due(self, step: int, *, last: bool, is_time: Callable[[], bool] | None = None) -> bool:

@@ -9,12 +9,15 @@ One is a function in a module, named as ``"my_project.evals:accuracy"``::
 
 What it returns goes into the metrics as ``evals/accuracy/<key>``. It must not depend on what was asked before: after an
 interruption it may be asked again at the same step.
+
+One that fails before the first step ends the training, which has nothing to lose then. One that fails later does not:
+the log says so each time, and ``evals/accuracy/failed`` is 1 at that step.
 """
 
 from __future__ import annotations
 
 import importlib
-import math
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -32,6 +35,8 @@ from marin.training.models.inputs import Inputs
 from marin.training.models.model import ModelConfig
 
 Array = jax.Array
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +83,23 @@ def make_logits(config: ModelConfig, compute: Compute) -> Callable[[Params, Arra
 
 
 def eval_row(functions: Mapping[str, EvalFunction], model: EvaluatedModel) -> dict[str, float]:
-    """What all of them measure. Raises ``ConfigurationError`` for an answer that is no mapping to numbers."""
+    """What all of them measure. Before the first step it raises what they raise, and ``ConfigurationError`` for an
+    answer that is no mapping to numbers; later it says that they failed."""
     row = dict[str, float]()
     for name, function in functions.items():
-        answer: Any = function(model)
         try:
-            row |= {f"evals/{name}/{key}": float(value) for key, value in answer.items()}
-        except (AttributeError, TypeError, ValueError) as fault:
-            raise ConfigurationError(
-                f"evals: {name} returned {answer!r}: return a dict from names to numbers"
-            ) from fault
-    return {key: value for key, value in row.items() if math.isfinite(value)}
+            row |= {f"evals/{name}/{key}": value for key, value in _answer(name, function, model).items()}
+        except Exception as fault:
+            if not model.step:
+                raise
+            _LOG.warning("evals: %s failed after step %d: the training goes on", name, model.step, exc_info=fault)
+            row[f"evals/{name}/failed"] = 1.0
+    return row
+
+
+def _answer(name: str, function: EvalFunction, model: EvaluatedModel) -> dict[str, float]:
+    answer: Any = function(model)
+    try:
+        return {str(key): float(value) for key, value in answer.items()}
+    except (AttributeError, TypeError, ValueError) as fault:
+        raise ConfigurationError(f"evals: {name} returned {answer!r}: return a dict from names to numbers") from fault
