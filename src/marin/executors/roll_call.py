@@ -29,6 +29,9 @@ LEAVE_SECONDS = 20.0
 PARTING_SECONDS = 10.0
 """So long host 0 waits for the others before it calls ``at_end``, and for news of why something failed."""
 
+_LOOK_SECONDS = 0.1
+"""So long the thread that listens waits for a message before it does its other work."""
+
 _REMEDY = ". The others can't go on without it: start all hosts again, and they go on from what was saved"
 
 
@@ -180,7 +183,7 @@ class RollCall:
                     beat_at = now
                     self._tell_all({})
                     self._check_silence(now)
-                for key, _ in waiting.select(timeout=0.1):
+                for key, _ in waiting.select(timeout=_LOOK_SECONDS):
                     if not self._hear(key.data):
                         waiting.unregister(key.fileobj)
                 if self._lost is not None and self._ends_process:
@@ -220,7 +223,7 @@ class RollCall:
 
     def _excuse(self, now: float, seconds: float) -> None:
         """So long nobody has listened here. If this process was stopped, that is no silence of the others."""
-        if seconds >= BEAT_SECONDS:
+        if seconds >= BEAT_SECONDS + _LOOK_SECONDS:
             for line in self._lines.values():
                 line.heard_at = min(line.heard_at + seconds, now)
 
