@@ -25,6 +25,7 @@ from marin.executors.machine import count_cpus
 from marin.processing.bad_records import BadRecords, check_fraction, merge_counts
 from marin.processing.documents import read_documents
 from marin.processing.durable import write_whole
+from marin.processing.heap import trim_heap
 from marin.processing.inputs import check_not_local, open_inputs
 from marin.processing.sources import HubSource
 from marin.processing.tokenize import gate
@@ -135,6 +136,7 @@ class _Tokenizer:
         self.facts()
         self._encoder = None
         gc.collect()
+        trim_heap()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import hashlib
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -384,11 +385,13 @@ def _chunks(file: str) -> Iterator[Chunk]:
 
 def _ranges(file: str) -> Iterator[tuple[ByteRange, ByteRange, ByteRange | None]]:
     """Of each record batch where its tokens, its offsets and its mask lie."""
-    source = pa.memory_map(file)
-    base = source.read_buffer(source.size()).address
-    source.seek(0)
+    with open(file, "rb") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    source = pa.py_buffer(mapped)
+    base = source.address
     reader = pa.ipc.open_file(source)
     for index in range(reader.num_record_batches):
+        mapped.madvise(mmap.MADV_DONTNEED)  # what was mapped to be looked at need not count as memory of this process
         batch = reader.get_batch(index)
         column: Any = batch.column(COLUMN)
         tokens = (column.values.buffers()[1].address - base, len(column.values))

@@ -7,6 +7,7 @@ for. Whoever asks for another one gets that, only later.
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import os
 import threading
@@ -44,9 +45,14 @@ def load(tokenizer_file: str | None, *, is_fast: bool, parse_special: bool) -> E
 
 def finish() -> None:
     """Wait for what is being loaded: to be called by the last module that the server imports, before it forks."""
+    if not _loading:
+        return
     for loading in _loading:
         loading.join()
     _loading.clear()
+    # What is here now stays. Looking for cycles in it, a worker would write to all of it, and so get a copy of its own.
+    gc.collect()
+    gc.freeze()
 
 
 def _preload(announced: str) -> None:
