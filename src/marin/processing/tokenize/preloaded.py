@@ -13,7 +13,7 @@ import os
 import threading
 
 from marin.errors import ConfigurationError
-from marin.processing.heap import keep_heap_small
+from marin.processing.heap import keep_heap_small, trim_heap
 from marin.processing.tokenize.engines import ByteEngine, Engine, EngineRefusal, FastEngine, ReferenceEngine
 from marin.processing.tokenize.server import VARIABLE
 
@@ -53,6 +53,7 @@ def finish() -> None:
     # What is here now stays. Looking for cycles in it, a worker would write to all of it, and so get a copy of its own.
     gc.collect()
     gc.freeze()
+    trim_heap()
 
 
 def _preload(announced: str) -> None:
