@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,23 @@ def test_data_stays_published_when_only_the_last_sync_fails(tmp_path: Path, monk
             store.publish(RECORD, b"building", b"built", BUILD)
     assert (store.read(RECORD), store.read("poems/dev/a")) == (b"built", b"1")
     assert store.list("poems/dev") == [".artifact.json", "a"]
+
+
+def test_a_build_that_was_taken_back_before_its_publisher_has_tidied_up_keeps_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As when the publisher is stopped there, and another one makes a dev version anew meanwhile."""
+    store, other, tidy_up = LocalStore(tmp_path), LocalStore(tmp_path), LocalStore._remove_attempts
+    store.write(RECORD, b"building")
+    store.write(f"{BUILD}/a", b"1")
+
+    def stopped(self: LocalStore, *where: Any) -> None:
+        assert other.unpublish(RECORD, b"built", b"building anew", BUILD)
+        tidy_up(self, *where)
+
+    monkeypatch.setattr(LocalStore, "_remove_attempts", stopped)
+    assert store.publish(RECORD, b"building", b"built", BUILD)
+    assert store.read(f"{BUILD}/a") == b"1"
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])

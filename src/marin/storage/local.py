@@ -180,8 +180,11 @@ class LocalStore:
                 if folders.read_file(name, folder=locked) == expected:
                     self._move([entry for entry in entries if os.path.lexists(f"{folder}/{entry}")], folder, build)
                 else:
+                    self._remove_emptied(build)
                     self._remove_attempts(folder, present, build)
                 raise
+            # Still locked: whoever takes this build back puts its data where it was.
+            self._remove_emptied(build)
         self._remove_attempts(folder, present, build)
         return True
 
@@ -265,14 +268,16 @@ class LocalStore:
         folders.remove_unfinished_removals(parent)
 
     def _remove_attempts(self, folder: str, present: Iterable[str], build: str) -> None:
-        """Removes what attempts have left at an address whose data is published: none of it counts any more."""
+        """Removes what other attempts have left at an address whose data is published: none of it counts any more."""
+        for name in present:
+            if name.startswith((BUILD_PREFIX, JOB_PREFIX)) and (left := f"{folder}/{name}") != build:
+                self._try_to_remove(left)
+
+    def _remove_emptied(self, build: str) -> None:
         try:
             os.rmdir(build)
         except OSError:  # a writer that the step has left behind may have come late
             self._try_to_remove(build)
-        for name in present:
-            if name.startswith((BUILD_PREFIX, JOB_PREFIX)) and (left := f"{folder}/{name}") != build:
-                self._try_to_remove(left)
 
     def _try_to_remove(self, folder: str) -> None:
         # Held, or not ours to remove: it is in nobody's way. Nor is one that a crash of the machine brings back.
